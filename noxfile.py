@@ -1,0 +1,101 @@
+"""Everything a developer or CI needs, by name: `nox -s NAME`, or `./dev nox -s NAME` from a bare checkout.
+
+Most sessions run in the environment that nox itself runs in, the one made from requirements.lock. `lowest`
+and `build` make their own, since what they check is an environment that looks different.
+"""
+
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2026.2.9"
+nox.options.default_venv_backend = "none"
+nox.options.sessions = ["lint", "types", "tests"]
+
+ROOT = Path(__file__).parent
+PACKAGES = ("polign-recall", "polign-db", "recall-langgraph", "recall-livekit")
+CORE_TESTS = "packages/polign-recall/tests"
+
+
+def run_module(session: nox.Session, *args: str, **env: str) -> None:
+    """Run `python -m ARGS` with nox's own interpreter: no environment need be activated."""
+    session.run(sys.executable, "-m", *args, env=env, external=True)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Every test that CI runs."""
+    run_module(session, "pytest", "-n", "auto", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Rules and format."""
+    run_module(session, "ruff", "check", ".")
+    run_module(session, "ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the packages' types strictly (mypy's settings are in pyproject.toml)."""
+    run_module(session, "mypy")
+
+
+@nox.session
+def sim(session: nox.Session) -> None:
+    """Simulate the chain; `nox -s sim -- 20000` runs that many seeds."""
+    seeds = {"RECALL_SIM_SEEDS": session.posargs[0]} if session.posargs else {}
+    run_module(session, "pytest", f"{CORE_TESTS}/sim", "-q", "-n", "auto", **seeds)
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """Run the stores' conformance suite against every store."""
+    run_module(session, "pytest", "-m", "conformance", "-n", "auto", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Run the code blocks of the README and of docs/."""
+    run_module(session, "pytest", "tests/test_docs.py", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure speed and size; see bench/README.md."""
+    session.run(sys.executable, "bench/run.py", *session.posargs, external=True)
+
+
+@nox.session(venv_backend="uv")
+def lowest(session: nox.Session) -> None:
+    """Test the core and LangGraph with the lowest versions that the packages say they work with."""
+    tested = PACKAGES[:3]
+    session.install("--resolution", "lowest-direct", *(f"./packages/{name}" for name in tested))
+    pins = Path(session.create_tmp()) / "lowest.txt"
+    with pins.open("w") as out:
+        session.run("uv", "pip", "freeze", "--quiet", "--exclude-editable", "--exclude", "recall-langgraph", stdout=out)
+    session.install("--constraint", str(pins), "--group", "test", "--group", "langgraph")
+    session.run("pytest", *(f"packages/{name}/tests" for name in tested), "-n", "auto", *session.posargs)
+
+
+@nox.session(venv_backend="uv")
+def build(session: nox.Session) -> None:
+    """Build every wheel, install them outside the workspace, import each and run the command."""
+    dist = Path(session.create_tmp()) / "dist"
+    session.run("uv", "build", "--quiet", "--all-packages", "--wheel", "--clear", "--out-dir", str(dist))
+    session.install(*(str(wheel) for wheel in sorted(dist.glob("*.whl"))))
+    session.chdir(dist)
+    for name in PACKAGES:
+        module = name.replace("-", "_")
+        typed = f"importlib.resources.files({module!r}).joinpath('py.typed').is_file()"
+        session.run("python", "-c", f"import importlib.resources, {module}; assert {typed}")
+    session.run("polign", "--version")
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Resolve anew, up to the date in pyproject.toml, and write requirements.lock (hashes, no addresses)."""
+    run_module(session, "uv", "lock", "--quiet", "--upgrade")
+    export = "export --quiet --locked --all-groups --no-emit-workspace --no-header --no-annotate"
+    run_module(session, "uv", *export.split(), "--output-file", "requirements.lock")

@@ -1,0 +1,3 @@
+"""The polign command: look at agents and their records in a store."""
+
+__version__ = "0.1.0"
