@@ -1,0 +1,58 @@
+"""Polign Recall: an agent's work survives its process.
+
+An agent writes its goal, plan, progress, decisions, pointers and turns to a store of yours as it works. A lease lets
+one process at a time own an agent id. The next process starts from a briefing within a token budget.
+
+    with Client(local_dir="./recall-data").resume("billing-migrator") as agent:
+        print(agent.context.briefing)
+        agent.update_working_state(goal="Move billing to the new API")
+        agent.record_turn("user", "Carry on with the migration.")
+"""
+
+from .agent import Context, ResumedAgent
+from .client import AgentStatus, Client, DeleteReport
+from .errors import (
+    AuthFailed,
+    Closed,
+    Corrupt,
+    DataError,
+    FormatTooNew,
+    Invalid,
+    LeaseError,
+    LeaseHeld,
+    LeaseLost,
+    LeaseNotHeld,
+    NotFound,
+    RecallError,
+    StoreDenied,
+    StoreError,
+    StoreUnavailable,
+    StoreUnsupported,
+    TooLarge,
+    WriteUnknown,
+)
+from .records import (
+    Call,
+    Milestone,
+    OutputStored,
+    Pin,
+    PlanStep,
+    Pointer,
+    PointerRemoved,
+    Record,
+    Turn,
+    Unpin,
+    WorkingState,
+)
+from .stores import open_store
+from .tokens import TokenCounter, counter_for
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AgentStatus", "AuthFailed", "Call", "Client", "Closed", "Context", "Corrupt", "DataError", "DeleteReport",
+    "FormatTooNew", "Invalid", "LeaseError", "LeaseHeld", "LeaseLost", "LeaseNotHeld", "Milestone", "NotFound",
+    "OutputStored", "Pin", "PlanStep", "Pointer", "PointerRemoved", "RecallError", "Record", "ResumedAgent",
+    "StoreDenied", "StoreError", "StoreUnavailable", "StoreUnsupported", "TokenCounter", "TooLarge", "Turn", "Unpin",
+    "WorkingState", "WriteUnknown", "__version__", "counter_for", "open_store",
+]  # fmt: skip

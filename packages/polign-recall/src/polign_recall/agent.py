@@ -1,0 +1,445 @@
+"""ResumedAgent: what a process has in hand while it works for an agent id."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import msgspec
+
+from . import briefing, history, outputs
+from .chain import Chain, agent_prefix, new_holder, run, this_host
+from .chain.protocol import rfc3339
+from .errors import Invalid, LeaseHeld, TooLarge
+from .records import (
+    Call,
+    Milestone,
+    OutputStored,
+    Pin,
+    PlanStep,
+    Pointer,
+    PointerRemoved,
+    Record,
+    Role,
+    Turn,
+    Unpin,
+    WorkingState,
+    encode,
+)
+from .state import State
+from .stores.base import Store
+from .text import clean, clean_json
+from .tokens import TokenCounter, fits, truncate
+from .writer import Writer, log
+
+MAX_WORKING_STATE = 100_000
+"""Largest update of the working state, pin or pointer, in bytes: they are in every snapshot and briefing."""
+_HEAD_SHARE = 8
+"""A content stored as an output keeps a head of one eighth of the threshold."""
+_PREVIEW_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How an agent is opened; see `Client.resume`."""
+
+    token_budget: int
+    lease_ttl: float
+    holder: str | None
+    output_threshold: int
+    wait: float
+    takeover: bool
+    counter: TokenCounter
+
+
+@dataclass(frozen=True)
+class Context:
+    """What was known of the agent when it was opened. `briefing` is the text for the model; `omitted` names what is
+    not in it, or not whole; `fresh` is true when nothing had been recorded before.
+    """
+
+    briefing: str
+    omitted: list[str]
+    fresh: bool
+    epoch: int
+    restarts: int
+    working_state: WorkingState
+    pins: list[Pin]
+    pointers: list[Pointer]
+    milestones: list[Milestone]
+    outputs: list[OutputStored]
+    recent_turns: list[Turn]
+    unanswered_calls: list[Call]
+    counter: TokenCounter
+
+    @cached_property
+    def tokens(self) -> int:
+        """Tokens of the briefing; counted when first asked for."""
+        return self.counter.count(self.briefing)
+
+
+class ResumedAgent:
+    """An agent id, opened by this process. A context manager: leaving it hands the lease back.
+
+    Every method that records is durable when it returns, and raises LeaseLost once another process has taken the agent
+    over. `submit` does not wait. All methods may be called from any thread.
+    """
+
+    def __init__(self, agent_id: str, store: Store, options: Options) -> None:
+        self.agent_id = agent_id
+        self._prefix = agent_prefix(agent_id)
+        self._store = store
+        self._options = options
+        self._holder = options.holder or new_holder()
+        self._chain = Chain(self._prefix, agent_id)
+        self._writer = Writer(self._chain, store)
+        self._unawaited: list[Future[list[int]]] = []
+        self.context: Context
+
+    # ---- the lease -------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token: rises with every takeover. 0 while the lease is not held."""
+        return self._chain.epoch
+
+    @property
+    def holder(self) -> str:
+        """This process's name as others see it while it holds the lease."""
+        return self._holder
+
+    @property
+    def lease_held(self) -> bool:
+        """Whether this process holds the lease by its own clock; asks nobody."""
+        return self._chain.current
+
+    def acquire(self, *, wait: float | None = None, takeover: bool | None = None) -> Context:
+        """Take the lease, and build the context anew. Nothing happens when it is held already. Raises LeaseHeld."""
+        options = self._options
+        claim = self._chain.acquire(
+            ttl=options.lease_ttl,
+            holder=self._holder,
+            host=this_host(),
+            wait=options.wait if wait is None else wait,
+            takeover=options.takeover if takeover is None else takeover,
+            on_wait=_Announcer(),
+        )
+        self._writer.acquire(claim)
+        _open_agents.add(self)
+        return self.refresh()
+
+    def refresh(self) -> Context:
+        """Build the context anew: from memory while the lease is held, else from the store."""
+        if not self._chain.owned:
+            self._writer.take_state(run(self._chain.load(), self._store))
+        self.context = self._build_context(self._writer.state)
+        return self.context
+
+    def check_lease(self) -> None:
+        """Raise unless this process holds the lease now: LeaseLost, LeaseNotHeld, Closed.
+
+        Costs nothing while the lease runs by our clock; past that a renewal is appended first.
+        """
+        self._writer.check()
+        if not self._chain.current:
+            self._writer.renew()
+
+    def release(self) -> None:
+        """Hand the lease back, after everything that was submitted; the next process need not wait."""
+        self._writer.release()
+
+    def close(self) -> None:
+        """Finish what was submitted, hand the lease back, stop. A second call does nothing."""
+        _open_agents.discard(self)
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- recording -------------------------------------------------------------------------------------------------
+
+    def submit(self, *records: Record) -> Future[list[int]]:
+        """Queue records, in order, as one group. Raises at once what is known already (LeaseLost, Closed, ...).
+
+        The future resolves when they are durable, to each turn's seq (0 for others); `asyncio.wrap_future` makes it
+        awaitable.
+        """
+        future = self._submit(records)
+        self._unawaited = [*(f for f in self._unawaited if not f.done() or f.exception()), future]
+        return future
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until all that was submitted is durable; raises what failed. `timeout` in seconds."""
+        futures, self._unawaited = self._unawaited, []
+        for future in futures:
+            future.result(timeout)
+
+    def record_turn(
+        self, role: Role, content: str | list[Any] = "", *, name: str | None = None, message_id: str | None = None,
+        calls: Sequence[Call] = (), call_id: str | None = None, status: str | None = None, brief: str | None = None,
+        at: str | None = None,
+    ) -> int:  # fmt: skip
+        """Record a message, word for word; gives its seq. See `prepare_turn` for the arguments."""
+        turn = self.prepare_turn(
+            role, content, name=name, message_id=message_id, calls=calls, call_id=call_id, status=status, brief=brief,
+            at=at,
+        )  # fmt: skip
+        return self._submit([turn]).result()[0]
+
+    def prepare_turn(
+        self, role: Role, content: str | list[Any] = "", *, name: str | None = None, message_id: str | None = None,
+        calls: Sequence[Call] = (), call_id: str | None = None, status: str | None = None, brief: str | None = None,
+        at: str | None = None,
+    ) -> Turn:  # fmt: skip
+        """Make a Turn for `submit`: text made safe to save, binary parts and what is too long stored as outputs.
+
+        `content` is text or a list of content parts; `calls` are an assistant's tool calls, `call_id` the call that a
+        tool's turn answers, `status` "error" for a tool that failed; `brief` stands for the content in briefings.
+        """
+        if role not in ("user", "assistant", "tool", "system"):
+            raise Invalid(f"role is user, assistant, tool or system, not {role!r}", agent_id=self.agent_id)
+        if not isinstance(content, str | list):
+            raise Invalid("content is text or a list of content parts", agent_id=self.agent_id)
+        turn = Turn(
+            role=role, content=content, name=_clean(name), message_id=_clean(message_id), call_id=_clean(call_id),
+            status=status, brief=_clean(brief), at=at or rfc3339(), calls=[self._prepare_call(call) for call in calls],
+        )  # fmt: skip
+        self._prepare_content(turn)
+        return turn
+
+    def update_working_state(
+        self, *, goal: str | None = None, plan: Sequence[PlanStep | dict[str, Any] | str] | None = None,
+        progress: str | None = None, focus: str | None = None, decisions: Sequence[str] | None = None,
+        open_questions: Sequence[str] | None = None, notes: str | None = None,
+    ) -> WorkingState:  # fmt: skip
+        """Record what the agent is doing; only the fields given change. Gives the whole working state.
+
+        An empty text or list clears a field. A plan's steps are texts, or have `step` and `status` (todo, doing, done).
+        """
+        given = {
+            "goal": goal, "plan": None if plan is None else [_plan_step(step) for step in plan], "progress": progress,
+            "focus": focus, "decisions": _texts(decisions), "open_questions": _texts(open_questions), "notes": notes,
+        }  # fmt: skip
+        try:
+            record = msgspec.convert(clean_json(msgspec.to_builtins(given)), WorkingState, from_attributes=False)
+        except msgspec.ValidationError as error:
+            raise Invalid(f"working state: {error}", agent_id=self.agent_id) from error
+        if not any(value is not None for value in given.values()):
+            raise Invalid("no field of the working state was given", agent_id=self.agent_id)
+        self._record(record)
+        return self._writer.state.working
+
+    def milestone(self, text: str) -> None:
+        """Record something that was finished."""
+        self._record(Milestone(text=_text(text, "a milestone")))
+
+    def pin(self, text: str, *, id: str | None = None) -> str:
+        """Record a rule that must survive word for word; gives its id. The same id replaces the rule."""
+        key = _text(id, "a pin's id") if id is not None else f"pin-{self._writer.state.turn_count}-{rfc3339()}"
+        self._record(Pin(id=key, text=_text(text, "a pin")))
+        return key
+
+    def unpin(self, id: str) -> None:
+        """Take a pin back. One that is not there is not an error."""
+        self._record(Unpin(id=_text(id, "a pin's id")))
+
+    def set_pointer(self, name: str, kind: str, target: str, note: str = "") -> None:
+        """Record where work lives. `kind` is git_ref, object, environment, external, process, or one of your own."""
+        what = "a pointer's name, kind and target"
+        self._record(
+            Pointer(name=_text(name, what), kind=_text(kind, what), target=_text(target, what), note=clean(note))
+        )
+
+    def remove_pointer(self, name: str) -> None:
+        """Take a pointer back. One that is not there is not an error."""
+        self._record(PointerRemoved(name=_text(name, "a pointer's name")))
+
+    def store_output(
+        self, data: str | bytes | BinaryIO, *, name: str | None = None, media_type: str | None = None
+    ) -> str:
+        """Store a large value whole, up to 100 MB; gives the reference to fetch it by. Raises TooLarge."""
+        self._writer.check()
+        stored = outputs.put(self._store, self._prefix, clean(data) if isinstance(data, str) else data)
+        text = isinstance(data, str)
+        self._record(
+            OutputStored(
+                ref=stored.ref, size=stored.size, name=_clean(name),
+                media_type=media_type or ("text/plain" if text else "application/octet-stream"),
+                preview=clean(data[:_PREVIEW_CHARS]) if isinstance(data, str) else "",
+            )
+        )  # fmt: skip
+        return stored.ref
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def working_state(self) -> WorkingState:
+        """The working state now."""
+        return self._writer.state.working
+
+    def pins(self) -> list[Pin]:
+        """The pins that hold now."""
+        return list(self._writer.state.pins.values())
+
+    def pointers(self) -> list[Pointer]:
+        """The pointers that hold now."""
+        return list(self._writer.state.pointers.values())
+
+    def recent_turns(self, limit: int = 20) -> list[Turn]:
+        """The newest turns, oldest first: at most `limit`, and at most the 40 or so that are kept at hand."""
+        return self._writer.state.turns[-limit:] if limit > 0 else []
+
+    def turns(self, *, after: int = 0, limit: int | None = None) -> Iterator[Turn]:
+        """All turns with a seq above `after`, oldest first, read from history as they are asked for."""
+        records = history.records(self._reader(), self._store)
+        turns = (record for record in records if isinstance(record, Turn) and record.seq > after)
+        return islice(turns, limit)
+
+    def working_state_history(self, limit: int = 20) -> list[WorkingState]:
+        """The newest updates of the working state, newest first, each with just the fields it changed."""
+        records = history.records(self._reader(), self._store, newest_first=True)
+        return list(islice((record for record in records if isinstance(record, WorkingState)), limit))
+
+    def fetch_output(self, ref: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """A stored output, or `length` bytes of it from byte `start`. Raises NotFound, Invalid."""
+        return outputs.get(self._store, self._prefix, ref, start, length)
+
+    def recorded_ids(self, ids: Iterable[str]) -> set[str]:
+        """Which of these message ids have been recorded, ever. Reads history only for those not among the newest."""
+        wanted = set(ids)
+        found = wanted & {turn.message_id for turn in self._writer.state.turns if turn.message_id}
+        if wanted <= found or self._writer.state.turn_count == len(self._writer.state.turns):
+            return found
+        for record in history.records(self._reader(), self._store, newest_first=True):
+            if isinstance(record, Turn) and record.message_id in wanted:
+                found.add(record.message_id)
+                if wanted <= found:
+                    break
+        return found
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _submit(self, records: Sequence[Record]) -> Future[list[int]]:
+        for record in records:
+            if not isinstance(record, Record):
+                raise Invalid(f"a record is expected, not {type(record).__name__}", agent_id=self.agent_id)
+        return self._writer.submit(records)
+
+    def _record(self, record: Milestone | Pin | Unpin | Pointer | PointerRemoved | OutputStored | WorkingState) -> None:
+        record.at = rfc3339()
+        if (size := len(memoryview(encode(record)))) > MAX_WORKING_STATE:
+            raise TooLarge(
+                f"a {type(record).__name__} of {size:,} bytes; at most {MAX_WORKING_STATE:,} are allowed",
+                agent_id=self.agent_id,
+                hint="put long text into store_output and keep the reference",
+            )
+        self._submit([record]).result()
+
+    def _prepare_call(self, call: Call) -> Call:
+        call = Call(clean(call.id), clean(call.name), outputs.externalise(clean_json(call.args), self._keep))
+        if isinstance(call.args, str) and self._inline(call.args):
+            return call
+        text = msgspec.json.encode(call.args).decode()
+        if not self._inline(text):
+            call.args_ref = outputs.put(self._store, self._prefix, text).ref
+            call.args = self._shorten(call.args)
+        return call
+
+    def _shorten(self, value: Any) -> Any:
+        """Arguments that are stored whole elsewhere, with their long texts cut."""
+        limit = self._options.output_threshold // _HEAD_SHARE
+        if isinstance(value, str):
+            return value if len(value) <= limit else f"{value[:limit]}... ({len(value) - limit} more characters)"
+        if isinstance(value, dict):
+            return {key: self._shorten(item) for key, item in list(value.items())[:50]}
+        if isinstance(value, list):
+            return [self._shorten(item) for item in value[:50]]
+        return value
+
+    def _prepare_content(self, turn: Turn) -> None:
+        """Store as outputs what must not lie in the chain: binary parts, and the whole content when it is long."""
+        if isinstance(turn.content, str):
+            turn.content = whole = clean(turn.content)
+        else:
+            turn.content = clean_json(outputs.externalise(turn.content, self._keep))
+            whole = msgspec.json.encode(turn.content).decode()
+        if self._inline(whole):
+            return
+        stored = outputs.put(self._store, self._prefix, whole)
+        head = whole if isinstance(turn.content, str) else briefing.plain_text(turn.content)
+        turn.content = truncate(head, self._options.output_threshold // _HEAD_SHARE, self._options.counter)
+        turn.output_ref, turn.size = stored.ref, stored.size
+
+    def _inline(self, text: str) -> bool:
+        return fits(text, self._options.output_threshold, self._options.counter)
+
+    def _keep(self, data: bytes, media_type: str) -> outputs.StoredValue:
+        return outputs.put(self._store, self._prefix, data)
+
+    def _reader(self) -> Chain:
+        return Chain(self._prefix, self.agent_id)
+
+    def _build_context(self, state: State) -> Context:
+        restarts = max(0, state.starts - self._chain.owned)
+        built = briefing.build(
+            state, agent_id=self.agent_id, restarts=restarts, now=rfc3339(), budget=self._options.token_budget,
+            counter=self._options.counter,
+        )  # fmt: skip
+        return Context(
+            briefing=built.text, omitted=built.omitted, fresh=state.empty, epoch=self._chain.epoch, restarts=restarts,
+            working_state=state.working, pins=self.pins(), pointers=self.pointers(), milestones=state.milestones,
+            outputs=state.outputs, recent_turns=state.turns, counter=self._options.counter,
+            unanswered_calls=[call for _, call in briefing.unanswered(state.turns)],
+        )  # fmt: skip
+
+
+class _Announcer:
+    """Says once, and again when the holder changes, whom we wait for."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def __call__(self, held: LeaseHeld) -> None:
+        if held.holder != self._said:
+            log.warning("waiting: %s", held)
+            self._said = held.holder
+
+
+def _clean(text: str | None) -> str | None:
+    return None if text is None else clean(str(text))
+
+
+def _text(text: str, what: str) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise Invalid(f"{what} is a text that is not empty, not {text!r}")
+    return clean(text)
+
+
+def _texts(texts: Sequence[str] | None) -> list[str] | None:
+    return [texts] if isinstance(texts, str) else None if texts is None else list(texts)
+
+
+def _plan_step(step: PlanStep | dict[str, Any] | str) -> PlanStep | dict[str, Any]:
+    return PlanStep(step) if isinstance(step, str) else step
+
+
+_open_agents: weakref.WeakSet[ResumedAgent] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A process that ends in an orderly way hands its leases back, even when nobody closed its agents."""
+    for agent in list(_open_agents):
+        agent.close()

@@ -1,0 +1,103 @@
+"""Outputs: large values stored whole beside the chain, content-addressed, and read back in pieces."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, BinaryIO, NamedTuple
+
+from .chain import Env, create_once, run
+from .errors import Invalid, NotFound, TooLarge
+from .stores.base import Store
+
+MAX_BYTES = 100_000_000
+"""Largest output, in bytes."""
+_CHUNK = 1 << 20
+_REF = re.compile(r"out-[0-9a-f]{32}")
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,")
+_BASE64_KEYS = frozenset({"data", "base64", "file_data", "bytes"})
+_INLINE_BYTES = 1_000
+"""Encoded parts shorter than this stay where they are: a reference would not be much shorter."""
+
+
+class StoredValue(NamedTuple):
+    """What `put` made: the reference, the size in bytes."""
+
+    ref: str
+    size: int
+
+
+def put(store: Store, prefix: str, data: str | bytes | BinaryIO) -> StoredValue:
+    """Store a value whole; the same value gives the same reference. A stream must be seekable; all of it is stored.
+
+    Raises TooLarge above 100 MB, StoreUnavailable, StoreDenied.
+    """
+    source = data.encode() if isinstance(data, str) else data
+    if isinstance(source, bytes | bytearray | memoryview):
+        source = bytes(source)
+        size, digest = len(source), blake2b(source, digest_size=16).hexdigest()
+    elif hasattr(source, "read") and hasattr(source, "seek"):
+        size, digest = _measure(source)
+    else:
+        raise Invalid(f"an output is text, bytes or a seekable binary stream, not {type(data).__name__}")
+    if size > MAX_BYTES:
+        raise TooLarge(f"an output of {size:,} bytes; at most {MAX_BYTES:,} are allowed")
+    run(create_once(f"{prefix}outputs/{digest}", source, Env()), store)
+    return StoredValue(f"out-{digest}", size)
+
+
+def get(store: Store, prefix: str, ref: str, start: int = 0, length: int | None = None) -> bytes:
+    """A stored value, or the part of it that begins at byte `start`. Raises Invalid, NotFound."""
+    if not isinstance(ref, str) or not _REF.fullmatch(ref):
+        raise Invalid(f"{ref!r} is not a reference to an output", hint="it looks like out- and 32 hex digits")
+    if start < 0 or (length is not None and length < 0):
+        raise Invalid("start and length are byte counts, 0 or more")
+    blob = store.get(f"{prefix}outputs/{ref.removeprefix('out-')}", start, length)
+    if blob is None:
+        raise NotFound(f"there is no output {ref}")
+    return blob.data
+
+
+def _measure(stream: BinaryIO) -> tuple[int, str]:
+    digest, size = blake2b(digest_size=16), 0
+    stream.seek(0)
+    while chunk := stream.read(_CHUNK):
+        digest.update(chunk)
+        size += len(chunk)
+        if size > MAX_BYTES:
+            break
+    return size, digest.hexdigest()
+
+
+def externalise(value: Any, keep: Callable[[bytes, str], StoredValue], key: str = "") -> Any:
+    """The value with binary data and long base64 texts in it replaced by references.
+
+    `keep(data, media_type)` stores bytes and gives a `StoredValue`.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _reference(keep(bytes(value), "application/octet-stream"))
+    if isinstance(value, str) and len(value) > _INLINE_BYTES:
+        header = _DATA_URL.match(value)
+        if header or key in _BASE64_KEYS:
+            data = _decoded(value[header.end() :] if header else value)
+            if data is not None:
+                return _reference(keep(data, (header and header[1]) or "application/octet-stream"))
+    if isinstance(value, dict):
+        return {name: externalise(item, keep, str(name)) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [externalise(item, keep, key) for item in value]
+    return value
+
+
+def _decoded(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _reference(stored: StoredValue) -> str:
+    return f"{stored.ref} ({stored.size} bytes)"

@@ -1,0 +1,186 @@
+"""Records: the things an agent writes down. Plain versioned JSON with a `type` tag.
+
+Unknown fields and unknown types, written by a newer version, survive a round trip through this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, TypeVar
+
+import msgspec
+
+from .errors import Corrupt, Invalid
+
+Role = Literal["user", "assistant", "tool", "system"]
+StepStatus = Literal["todo", "doing", "done"]
+
+
+class Call(msgspec.Struct, omit_defaults=True):
+    """A tool call in an assistant's turn. `args_ref` names the whole arguments when they are too long to keep here."""
+
+    id: str
+    name: str
+    args: Any = None
+    args_ref: str | None = None
+
+
+class PlanStep(msgspec.Struct):
+    """One step of the plan."""
+
+    step: str
+    status: StepStatus = "todo"
+
+
+class Record(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="type"):
+    """Base of all records. `extra` holds fields that this version does not know."""
+
+    extra: dict[str, Any] = {}
+
+
+class Turn(Record, tag="turn"):
+    """A message, word for word.
+
+    `content` is text or a list of content parts. A content too large to keep here is stored whole as an output:
+    `content` is then its head, `output_ref` names the whole and `size` is its length in bytes. `call_id` tells which
+    call a tool's turn answers. `brief` is what a briefing shows instead of the content. `seq` counts turns from 1.
+    """
+
+    role: Role
+    content: str | list[Any] = ""
+    seq: int = 0
+    name: str | None = None
+    message_id: str | None = None
+    calls: list[Call] = []
+    call_id: str | None = None
+    status: str | None = None
+    brief: str | None = None
+    output_ref: str | None = None
+    size: int | None = None
+    at: str = ""
+
+
+class WorkingState(Record, tag="working_state"):
+    """What the agent is doing. As a record it has only the fields that were given; the fold merges them.
+
+    None means not given; an empty text or list clears a field.
+    """
+
+    goal: str | None = None
+    plan: list[PlanStep] | None = None
+    progress: str | None = None
+    focus: str | None = None
+    decisions: list[str] | None = None
+    open_questions: list[str] | None = None
+    notes: str | None = None
+    at: str = ""
+
+    TEXTS: ClassVar[tuple[str, ...]] = ("goal", "progress", "focus", "notes")
+    LISTS: ClassVar[tuple[str, ...]] = ("plan", "decisions", "open_questions")
+
+    def merged(self, newer: WorkingState) -> WorkingState:
+        """This state with the fields that `newer` gives."""
+        given = {name: getattr(newer, name) for name in (*self.TEXTS, *self.LISTS)}
+        changes = {name: value for name, value in given.items() if value is not None}
+        return msgspec.structs.replace(self, **changes, at=newer.at, extra={**self.extra, **newer.extra})
+
+
+class Milestone(Record, tag="milestone"):
+    """Something that was finished."""
+
+    text: str
+    at: str = ""
+
+
+class Pin(Record, tag="pin"):
+    """A rule that must survive word for word."""
+
+    id: str
+    text: str
+    at: str = ""
+
+
+class Unpin(Record, tag="unpin"):
+    """The pin `id` holds no more."""
+
+    id: str
+    at: str = ""
+
+
+class Pointer(Record, tag="pointer"):
+    """Where work lives: `kind` is git_ref, object, environment, external, process or one of your own."""
+
+    name: str
+    kind: str
+    target: str
+    note: str = ""
+    at: str = ""
+
+
+class PointerRemoved(Record, tag="pointer_removed"):
+    """The pointer `name` holds no more."""
+
+    name: str
+    at: str = ""
+
+
+class OutputStored(Record, tag="output"):
+    """A large value was stored whole: `ref` fetches it, `size` is in bytes, `preview` is its first characters."""
+
+    ref: str
+    size: int
+    media_type: str = "text/plain"
+    name: str | None = None
+    preview: str = ""
+    at: str = ""
+
+
+class Unknown(Record, tag="unknown"):
+    """A record of a type that this version does not know, kept as it was."""
+
+    data: dict[str, Any]
+
+
+TYPES: dict[str, type[Record]] = {
+    str(cls.__struct_config__.tag): cls
+    for cls in (Turn, WorkingState, Milestone, Pin, Unpin, Pointer, PointerRemoved, OutputStored)
+}
+_KNOWN = {cls: frozenset(cls.__struct_fields__) | {"type"} for cls in TYPES.values()}
+_encoder = msgspec.json.Encoder()
+R = TypeVar("R", bound=Record)
+
+
+def encode(record: Record) -> msgspec.Raw:
+    """A record as JSON, unknown fields included. Raises Invalid for values that JSON cannot hold."""
+    try:
+        if isinstance(record, Unknown):
+            return msgspec.Raw(_encoder.encode(record.data))
+        if not record.extra:
+            return msgspec.Raw(_encoder.encode(record))
+        fields = msgspec.to_builtins(record)
+        return msgspec.Raw(_encoder.encode({**fields.pop("extra"), **fields}))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Invalid(f"a {type(record).__name__} has a value that JSON cannot hold: {error}") from error
+
+
+def decode(raw: bytes | msgspec.Raw) -> Record:
+    """The record that `encode` made these bytes from. Raises Corrupt."""
+    try:
+        data: dict[str, Any] = msgspec.json.decode(raw)
+        cls = TYPES.get(data["type"])
+        if cls is None:
+            return Unknown(data=data)
+        unknown = data.keys() - _KNOWN[cls]
+        record = msgspec.convert(data, cls)
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
+        raise Corrupt(f"a record cannot be read: {error}") from error
+    if unknown:
+        record.extra = {name: data[name] for name in unknown}
+    return record
+
+
+def decode_as(raw: bytes | msgspec.Raw, cls: type[R]) -> R:
+    """`decode`, for a place where only one type can be. Raises Corrupt."""
+    record = decode(raw)
+    if not isinstance(record, cls):
+        raise Corrupt(f"a {type(record).__name__} stands where a {cls.__name__} should")
+    return record

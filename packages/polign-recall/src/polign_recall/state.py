@@ -1,0 +1,180 @@
+"""The state of an agent: the fold of its records. A snapshot stores it; a briefing is built from it.
+
+Its size is bounded: the newest turns, milestones and outputs are kept here, all of them in history.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .chain.entries import Entry
+from .errors import Corrupt
+from .records import (
+    Milestone,
+    OutputStored,
+    Pin,
+    Pointer,
+    PointerRemoved,
+    Record,
+    Turn,
+    Unknown,
+    Unpin,
+    WorkingState,
+    decode,
+    decode_as,
+    encode,
+)
+
+RECENT_TURNS = 40
+RECENT_BYTES = 64_000
+"""The newest turns kept in the state: at most so many, of at most so many bytes together, but never fewer than two."""
+RECENT_MILESTONES = 20
+RECENT_OUTPUTS = 40
+
+
+class _Stored(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How a state lies in a snapshot."""
+
+    starts: int = 0
+    started_at: str = ""
+    last_at: str = ""
+    turn_count: int = 0
+    milestone_count: int = 0
+    output_count: int = 0
+    deleted: bool = False
+    working: msgspec.Raw = msgspec.Raw(b'{"type":"working_state"}')
+    pins: list[msgspec.Raw] = []
+    pointers: list[msgspec.Raw] = []
+    milestones: list[msgspec.Raw] = []
+    outputs: list[msgspec.Raw] = []
+    turns: list[msgspec.Raw] = []
+    unknown: list[msgspec.Raw] = []
+
+
+_COUNTS = ("starts", "started_at", "last_at", "turn_count", "milestone_count", "output_count", "deleted")
+
+
+class State:
+    """What is known of an agent. `starts` counts claims; `last_at` is the time of its newest record.
+
+    Lists are replaced, never changed in place, so another thread may read them at any time.
+    """
+
+    def __init__(self) -> None:
+        self.starts = 0
+        self.started_at = ""
+        self.last_at = ""
+        self.turn_count = 0
+        self.milestone_count = 0
+        self.output_count = 0
+        self.deleted = False
+        self.working = WorkingState()
+        self.pins: dict[str, Pin] = {}
+        self.pointers: dict[str, Pointer] = {}
+        self.milestones: list[Milestone] = []
+        self.outputs: list[OutputStored] = []
+        self.turns: list[Turn] = []
+        self.unknown: list[Unknown] = []
+        self._sizes: list[int] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was ever recorded (or all of it was deleted)."""
+        return not self.last_at
+
+    def apply_entry(self, entry: Entry) -> None:
+        """Fold one entry of the chain in."""
+        if entry.kind == "claim":
+            self.starts += 1
+            self.started_at = self.started_at or entry.at
+            self.deleted = False
+        for raw in entry.records:
+            self.apply(decode(raw), entry.at, len(bytes(raw)))
+
+    def apply(self, record: Record, at: str, size: int) -> None:
+        """Fold one record in; `at` is when it was written, `size` its length in bytes."""
+        self.last_at = at
+        match record:
+            case Turn():
+                self._add_turn(record, size)
+            case WorkingState():
+                self.working = self.working.merged(record)
+            case Milestone():
+                self.milestone_count += 1
+                self.milestones = [*self.milestones, record][-RECENT_MILESTONES:]
+            case Pin():
+                self.pins = {**self.pins, record.id: record}
+            case Unpin():
+                self.pins = {key: pin for key, pin in self.pins.items() if key != record.id}
+            case Pointer():
+                self.pointers = {**self.pointers, record.name: record}
+            case PointerRemoved():
+                self.pointers = {key: pointer for key, pointer in self.pointers.items() if key != record.name}
+            case OutputStored():
+                self._add_output(record)
+            case Unknown():
+                self.unknown = [*self.unknown, record]
+
+    def _add_turn(self, turn: Turn, size: int) -> None:
+        self.turn_count += 1
+        self._sizes.append(size)
+        turns = [*self.turns, turn]
+        while len(turns) > 2 and (len(turns) > RECENT_TURNS or sum(self._sizes) > RECENT_BYTES):
+            del turns[0], self._sizes[0]
+        self.turns = turns
+        if turn.output_ref is not None:
+            self._add_output(OutputStored(ref=turn.output_ref, size=turn.size or 0, name=turn.name, at=turn.at))
+
+    def _add_output(self, output: OutputStored) -> None:
+        self.output_count += 1
+        self.outputs = [*(old for old in self.outputs if old.ref != output.ref), output][-RECENT_OUTPUTS:]
+
+    def to_json(self) -> bytes:
+        """The state as a snapshot stores it; the same state gives the same bytes."""
+        stored = _Stored(
+            **{name: getattr(self, name) for name in _COUNTS},
+            working=encode(self.working),
+            pins=[encode(pin) for pin in self.pins.values()],
+            pointers=[encode(pointer) for pointer in self.pointers.values()],
+            milestones=[encode(milestone) for milestone in self.milestones],
+            outputs=[encode(output) for output in self.outputs],
+            turns=[encode(turn) for turn in self.turns],
+            unknown=[encode(record) for record in self.unknown],
+        )
+        return msgspec.json.encode(stored)
+
+    @classmethod
+    def from_json(cls, raw: bytes | msgspec.Raw) -> State:
+        """The state that a snapshot stores. Raises Corrupt."""
+        try:
+            stored = msgspec.json.decode(raw, type=_Stored)
+        except msgspec.DecodeError as error:
+            raise Corrupt(f"a snapshot's state cannot be read: {error}") from error
+        state = cls()
+        for name in _COUNTS:
+            setattr(state, name, getattr(stored, name))
+        state.working = decode_as(stored.working, WorkingState)
+        state.pins = {pin.id: pin for pin in (decode_as(raw, Pin) for raw in stored.pins)}
+        state.pointers = {pointer.name: pointer for pointer in (decode_as(raw, Pointer) for raw in stored.pointers)}
+        state.milestones = [decode_as(raw, Milestone) for raw in stored.milestones]
+        state.outputs = [decode_as(raw, OutputStored) for raw in stored.outputs]
+        state.turns = [decode_as(raw, Turn) for raw in stored.turns]
+        state._sizes = [len(bytes(raw)) for raw in stored.turns]
+        state.unknown = [Unknown(data=msgspec.json.decode(raw)) for raw in stored.unknown]
+        return state
+
+
+def fold_state(snapshot: msgspec.Raw | None, entries: list[Entry]) -> State:
+    """The state of a chain: a snapshot's, with the entries above it folded in."""
+    state = State() if snapshot is None else State.from_json(snapshot)
+    for entry in entries:
+        state.apply_entry(entry)
+    return state
+
+
+def describe(working: WorkingState) -> dict[str, Any]:
+    """The fields of a working state that have something in them."""
+    fields: dict[str, Any] = msgspec.to_builtins(working)
+    return {name: value for name, value in fields.items() if name not in ("type", "at", "extra") and value}

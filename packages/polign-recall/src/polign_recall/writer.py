@@ -1,0 +1,322 @@
+"""The writer: one thread per held agent, the only one that writes its chain.
+
+Callers put records into its queue and wait on a future, or do not. What is queued is committed as one entry; when
+nothing is, the lease is renewed every third of its ttl, whatever the callers' threads are doing. Folding runs in a
+thread of its own beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from itertools import groupby
+from typing import Any, TypeVar
+
+import msgspec
+
+from .chain import Chain, FoldJob, Replay, fold, fold_job, folded, run
+from .chain.entries import Kind, Link
+from .chain.steps import Steps
+from .errors import Closed, LeaseLost, LeaseNotHeld, RecallError, StoreError, StoreUnavailable, WriteUnknown
+from .records import Record, Turn, encode
+from .state import State, fold_state
+from .stores.base import Store
+
+log = logging.getLogger("polign_recall")
+
+FOLD_AFTER = 64
+"""Entries above the newest snapshot at which folding starts: a reader gets about so many objects at the most."""
+MAX_BATCH_BYTES = 4_000_000
+"""A group commit is closed at this size."""
+T = TypeVar("T")
+
+
+class _Job:
+    """Records to append, or a command to run on the writer's thread."""
+
+    __slots__ = ("command", "future", "records")
+
+    def __init__(self, records: Sequence[Record] = (), command: Callable[[], Any] | None = None) -> None:
+        self.records = records
+        self.command = command
+        self.future: Future[Any] = Future()
+        self.future.set_running_or_notify_cancel()  # what is queued will be done: a cancelled waiter cannot undo it
+
+
+class Writer:
+    """Owns a chain and its state; all its methods may be called from any thread."""
+
+    def __init__(self, chain: Chain, store: Store) -> None:
+        self.chain = chain
+        self.store = store
+        self.state = State()
+        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._folding: threading.Thread | None = None
+        self._entry = threading.Lock()
+        self._acquiring = threading.Lock()
+        self._open = False
+        self._closed = False
+        self._pid = os.getpid()
+        self._written: Sequence[Record] = ()
+        self._failing = False
+
+    # ---- any thread ------------------------------------------------------------------------------------------------
+
+    def acquire(self, claim: Steps[Replay]) -> None:
+        """Take the lease by running `Chain.acquire`'s generator, in the caller's thread. Raises LeaseHeld."""
+        self._check_usable()
+        with self._acquiring:
+            if self.chain.owned:
+                return
+            self._open = False
+            self.take_state(run(claim, self.store))
+            self._open = True
+            if self._thread is None:
+                name = f"recall-writer-{self.chain.agent_id}"
+                self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+                self._thread.start()
+            self._put(_Job(command=lambda: None))  # wakes the thread, which minds the renewals from here on
+
+    def take_state(self, replay: Replay) -> None:
+        """Fold what was read into the state."""
+        snapshot = replay.snapshot.state if replay.snapshot else None
+        self.state = fold_state(snapshot, [link.entry for link in replay.links])
+
+    def submit(self, records: Sequence[Record]) -> Future[list[int]]:
+        """Queue records, in order, to be committed together; the future gives each turn's seq (0 for others).
+
+        Raises at once what is known already: LeaseLost, LeaseNotHeld, Closed.
+        """
+        self.check()
+        return self._put(_Job(records))
+
+    def call(self, command: Callable[[], T]) -> T:
+        """Run a command on the writer's thread, after what was queued before it, and give its result."""
+        self.check()
+        result: T = self._put(_Job(command=command)).result()
+        return result
+
+    def check(self) -> None:
+        """Raise unless this process may write: Closed, LeaseLost, LeaseNotHeld."""
+        self._check_usable()
+        self.chain.check()
+        if not self._open:
+            raise LeaseNotHeld("the lease is just being acquired", agent_id=self.chain.agent_id)
+
+    def renew(self) -> None:
+        """Append a renewal now. Raises what an append raises."""
+        self.call(lambda: self._write("renew"))
+
+    def release(self) -> None:
+        """Give the lease back, after what was queued before. Raises what an append raises."""
+        self.call(lambda: self._write("release"))
+
+    def close(self) -> None:
+        """Finish what is queued, give the lease back, stop. Never raises: a lease that cannot be given back expires."""
+        if os.getpid() != self._pid:
+            return  # a forked child leaves its parent's lease alone
+        with self._entry:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(_Job(command=self._release_quietly))
+                self._queue.put(None)
+        for thread in (self._thread, self._folding):
+            if thread is not None:
+                thread.join()
+
+    def _put(self, job: _Job) -> Future[Any]:
+        with self._entry:  # so that nothing is queued behind the job that ends the thread
+            self._check_usable()
+            self._queue.put(job)
+        return job.future
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise Closed("the agent was closed", agent_id=self.chain.agent_id, hint="open it again with resume()")
+        if os.getpid() != self._pid:
+            raise LeaseNotHeld(
+                "the lease belongs to the parent of this forked process",
+                agent_id=self.chain.agent_id,
+                hint="open the agent in the process that works with it",
+            )
+
+    # ---- the writer's thread ---------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        while True:
+            jobs = self._take()
+            if not jobs:
+                self._renew_quietly()
+            for is_command, group in groupby(jobs, key=lambda job: job is None or job.command is not None):
+                if not is_command:
+                    self._commit([job for job in group if job is not None])
+                    continue
+                for job in group:
+                    if job is None:
+                        return
+                    self._run(job)
+
+    def _take(self) -> list[_Job | None]:
+        """Wait for a job until it is time to renew, then take all that are queued; empty when it is time."""
+        jobs: list[_Job | None] = []
+        try:
+            jobs.append(self._queue.get(timeout=self._until_renewal()))
+            while True:
+                jobs.append(self._queue.get_nowait())
+        except queue.Empty:
+            return jobs
+
+    def _until_renewal(self) -> float | None:
+        chain = self.chain
+        if not chain.owned:
+            return None
+        ttl = chain.replay.lease.ttl
+        if self._failing:
+            return ttl / 20
+        return max(0.001, chain.deadline - ttl * 2 / 3 - chain.env.clock())
+
+    def _run(self, job: _Job) -> None:
+        try:
+            job.future.set_result(job.command() if job.command else None)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller that waits
+            job.future.set_exception(error)
+
+    def _commit(self, jobs: list[_Job]) -> None:
+        """Append the records of these jobs as one entry, or as several when they are large."""
+        batch: list[tuple[_Job, list[int]]] = []
+        encoded: list[msgspec.Raw] = []
+        size, seq = 0, self._last_turn()
+        for job in jobs:
+            try:
+                raws, seqs = _encode(job.records, seq)
+            except RecallError as error:
+                job.future.set_exception(error)
+                continue
+            batch.append((job, seqs))
+            encoded += raws
+            seq = max(seq, *seqs)
+            size += sum(len(memoryview(raw)) for raw in raws)
+            if size >= MAX_BATCH_BYTES:
+                self._append(batch, encoded)
+                batch, encoded, size, seq = [], [], 0, self._last_turn()
+        if batch:
+            self._append(batch, encoded)
+
+    def _append(self, batch: list[tuple[_Job, list[int]]], encoded: list[msgspec.Raw]) -> None:
+        try:
+            self._write("records", encoded, [record for job, _ in batch for record in job.records])
+        except RecallError as error:
+            for job, _ in batch:
+                job.future.set_exception(error)
+            return
+        for job, seqs in batch:
+            job.future.set_result(seqs)
+        self._fold_when_due()
+
+    def _write(self, kind: Kind, encoded: Sequence[msgspec.Raw] = (), records: Sequence[Record] = ()) -> None:
+        """Append one entry and fold it into the state, once an earlier one of unknown outcome is settled (R3)."""
+        chain = self.chain
+        if chain.pending is not None:
+            try:
+                self._settle()
+            except WriteUnknown as error:
+                raise StoreUnavailable(
+                    "an earlier write is not resolved yet; nothing of this one was written", agent_id=chain.agent_id
+                ) from error
+        self._written = records
+        try:
+            link = run(chain.append(kind, encoded), self.store)
+        except WriteUnknown:
+            self._settle()
+        else:
+            self._acknowledge(link)
+
+    def _settle(self) -> None:
+        """Resolve the pending write; for as long as it takes while the lease runs."""
+        while True:
+            try:
+                self._acknowledge(run(self.chain.settle(), self.store))
+                return
+            except WriteUnknown as error:
+                self._warn("no answer from the store, trying on: %s", error)
+                if not self.chain.current or self._closed:
+                    raise
+
+    def _acknowledge(self, link: Link) -> None:
+        self._failing = False
+        for record, raw in zip(self._written, link.entry.records, strict=True):
+            self.state.apply(record, link.entry.at, len(memoryview(raw)))
+
+    def _last_turn(self) -> int:
+        """Seq of the newest turn, with those of an unresolved write: either it lands or the lease is lost."""
+        pending = self._written if self.chain.pending is not None else ()
+        return self.state.turn_count + sum(isinstance(record, Turn) for record in pending)
+
+    def _renew_quietly(self) -> None:
+        try:
+            self._write("renew")
+        except LeaseLost as error:
+            log.warning("%s", error)
+        except StoreError as error:
+            self._warn("the lease could not be renewed, trying on: %s", error)
+        else:
+            self._fold_when_due()
+
+    def _release_quietly(self) -> None:
+        if not self.chain.owned:
+            return
+        try:
+            self._write("release")
+        except RecallError as error:
+            log.warning("the lease could not be given back, it expires by itself: %s", error)
+
+    def _warn(self, message: str, error: StoreError) -> None:
+        """Log the first of a row of failures."""
+        if not self._failing:
+            log.warning(message, error)
+        self._failing = True
+
+    # ---- folding ---------------------------------------------------------------------------------------------------
+
+    def _fold_when_due(self) -> None:
+        if len(self.chain.replay.links) < FOLD_AFTER or self._folding is not None:
+            return
+        job = fold_job(self.chain, self.state.to_json())
+        if job is not None:
+            name = f"recall-fold-{self.chain.agent_id}"
+            self._folding = threading.Thread(target=self._fold, args=(job,), name=name, daemon=True)
+            self._folding.start()
+
+    def _fold(self, job: FoldJob) -> None:
+        """In a thread of its own: fold, then tell the writer's thread."""
+        done = False
+        try:
+            refused = run(fold(job, self.chain.env), self.store)
+            done = True
+            if refused:
+                log.warning("%d folded objects could not be deleted (is the delete right missing?)", len(refused))
+        except StoreError as error:
+            log.warning("folding failed and is tried again later: %s", error)
+        self._queue.put(_Job(command=lambda: self._folded(job if done else None)))
+
+    def _folded(self, job: FoldJob | None) -> None:
+        self._folding = None
+        if job is not None:
+            folded(self.chain, job)
+
+
+def _encode(records: Sequence[Record], seq: int) -> tuple[list[msgspec.Raw], list[int]]:
+    """Records as JSON, the turns among them numbered on from `seq`; gives their seqs, 0 for others."""
+    raws, seqs = [], []
+    for record in records:
+        if isinstance(record, Turn):
+            seq += 1
+            record.seq = seq
+        raws.append(encode(record))
+        seqs.append(seq if isinstance(record, Turn) else 0)
+    return raws, seqs
