@@ -1,0 +1,1 @@
+"""Code of other people, never edited here."""
