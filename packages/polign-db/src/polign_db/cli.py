@@ -17,6 +17,7 @@ from rich.text import Text
 
 from polign_db import __version__
 
+GOAL_CHARS = 80
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -54,7 +55,9 @@ def agents(context: click.Context, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif found:
-        Console().print(agents_table(found))
+        terminal = Console()
+        # Piped, there is no width to fit in: nothing is cut then.
+        (terminal if terminal.is_terminal else Console(width=250)).print(agents_table(found))
     else:
         click.echo("no agents")
 
@@ -121,10 +124,12 @@ def plain(value: Any) -> Text:
 
 
 def agents_table(found: list[AgentStatus]) -> Table:
-    """The agents as a table, a row each."""
-    table = Table("agent", "holder", "since", "expires in", "epoch", "turns", "last activity", "goal")
+    """The agents as a table, a row each; the goal's first line."""
+    table = Table("agent", "holder", "since", "expires in", "epoch", "turns", "last activity", box=None)
+    table.add_column("goal", no_wrap=True, overflow="ellipsis")
     for agent in found:
         expires = f"{agent.expires_in:.0f} s" if agent.held else ""
         row = (agent.agent_id, agent.holder, agent.since[:19], expires, agent.epoch, agent.turns)
-        table.add_row(*map(plain, (*row, agent.last_activity[:19], agent.problem or agent.goal)))
+        about = (agent.problem or agent.goal).partition("\n")[0][:GOAL_CHARS]
+        table.add_row(*map(plain, (*row, agent.last_activity[:19], about)))
     return table
