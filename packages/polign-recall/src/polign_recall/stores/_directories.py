@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
@@ -69,6 +70,7 @@ class Directories:
         self._root = root
         self._lock = threading.RLock()
         self._open: OrderedDict[str, OpenDirectory] = OrderedDict()
+        _made.add(self)
 
     def get(self, folder: str) -> OpenDirectory:
         """The directory `folder`, made if need be like those above it, up to the root; raises OSError."""
@@ -93,11 +95,10 @@ class Directories:
         all the records acknowledged in it. Also when the directory was there: who made it may not have synced
         yet.
         """
-        above = self._above(folder)
         path = f"{self._root}/{folder}" if folder else self._root
-        try:
-            directory = OpenDirectory.open(path)
-        except FileNotFoundError:
+        directory = _open_if_there(path)
+        above = self._above(folder)
+        if directory is None:
             _make(path)
             directory = OpenDirectory.open(path)
         if above is not None:
@@ -113,6 +114,25 @@ class Directories:
             # A root inside a directory that may be passed through but not read. Its name there was made
             # durable by whoever had the right to make it.
             return None
+
+
+_made: weakref.WeakSet[Directories] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """In a forked child: whichever thread held a lock is not here to let go of it. What it guarded is whole."""
+    for directories in _made:
+        directories._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
+def _open_if_there(path: str) -> OpenDirectory | None:
+    try:
+        return OpenDirectory.open(path)
+    except FileNotFoundError:
+        return None
 
 
 def _make(path: str) -> None:

@@ -26,9 +26,7 @@ def failure(error: OSError, path: str, right: str) -> StoreError | DataError:
         hint = f"it needs {_RIGHTS[right]}; this process runs as user {os.geteuid()}"
         return StoreDenied(f"no right to {right}: {where}", hint=hint)
     if code == errno.EROFS:
-        return StoreDenied(
-            f"the file system is mounted read-only: {where}", hint="mount it with write access"
-        )
+        return StoreDenied(f"the file system is mounted read-only: {where}", hint="mount it with write access")
     if code == errno.ENOTDIR:
         return Invalid(f"a file is in the way where a directory is needed: {where}")
     if code == errno.ENAMETOOLONG:

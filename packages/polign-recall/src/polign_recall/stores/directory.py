@@ -99,15 +99,7 @@ class DirectoryStore:
 
     def delete(self, keys: Iterable[str]) -> builtins.list[str]:
         """Delete the keys and return those refused. Their directories stay. See `Store.delete`."""
-        refused = []
-        for key in keys:
-            try:
-                os.unlink(self._path(to_path(key)))
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                pass  # no value under this key
-            except OSError:
-                refused.append(key)
-        return refused
+        return [key for key in keys if not _unlink(self._path(to_path(key)))]
 
     def now(self) -> float:
         """The file system's clock: the time it stamps on a file made for this. See `Store.now`.
@@ -158,6 +150,27 @@ def _read(path: str, start: int, length: int | None) -> Blob | None:
     return Blob(data=data, version=tag.version, modified=tag.modified)
 
 
+def _unlink(path: str) -> bool:
+    """Delete the file; False when that was refused."""
+    try:
+        os.unlink(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        pass  # nothing to delete
+    except OSError:
+        return _is_absent(path)  # a file system mounted read-only refuses before it looks
+    return True
+
+
+def _is_absent(path: str) -> bool:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def _root(path: str) -> str:
     """The absolute path of a root that can be used or made."""
     if not path or "\0" in path:
@@ -166,9 +179,7 @@ def _root(path: str) -> str:
     above = os.path.dirname(root)
     try:
         if not stat.S_ISDIR(os.stat(root).st_mode):
-            raise Invalid(
-                f"{root} is a file, not a directory", hint="choose a directory to keep the records in"
-            )
+            raise Invalid(f"{root} is a file, not a directory", hint="choose a directory to keep the records in")
     except FileNotFoundError:
         if not os.path.isdir(above):
             hint = "make it first, or check the path; only the last component is made for you"

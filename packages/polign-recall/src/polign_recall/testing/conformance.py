@@ -35,6 +35,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from uuid import uuid4
 
 import pytest
@@ -212,8 +213,10 @@ class StoreConformance:
         self._check_segments(store, OTHER_SEGMENTS)
 
     def _check_segments(self, store: Store, segments: list[str]) -> None:
-        area = _area() keys = [f"{area}{segment}" for segment in segments] + [f"{area}in/{segment}/x" for
-        segment in segments] for key in keys:
+        area = _area()
+        keys = [f"{area}{segment}" for segment in segments]
+        keys += [f"{area}in/{segment}/x" for segment in segments]
+        for key in keys:
             assert store.create(key, key.encode()) is CREATED, f"{key!r} is taken for another key"
         for key in keys:
             assert _data(store, key) == key.encode()
@@ -222,8 +225,8 @@ class StoreConformance:
         assert store.delete(keys) == []
         assert store.list(area) == []
 
-    @pytest.mark.parametrize("key", ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "a\0b",
-    "a\ud800"]) def test_keys_that_are_none(self, store: Store, key: str) -> None:
+    @pytest.mark.parametrize("key", ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "a\0b", "\ud800"])
+    def test_keys_that_are_none(self, store: Store, key: str) -> None:
         with pytest.raises(Invalid):
             store.create(key, b"value")
         with pytest.raises(Invalid):
@@ -316,7 +319,7 @@ class StoreConformance:
             blob = store.get(key)
             assert blob is not None
             times += [blob.modified, store.now()]
-        for earlier, later in zip(times, times[1:], strict=False):
+        for earlier, later in pairwise(times):
             assert later >= earlier - 1, f"time goes back: {times}"  # stamps of one-second grain
         assert times[-1] - times[0] < 300, f"not the same clock: {times}"
 
