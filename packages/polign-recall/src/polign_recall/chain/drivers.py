@@ -33,7 +33,7 @@ def run(steps: Steps[T], store: Store, sleep: Callable[[float], object] = time.s
 async def run_async(steps: Steps[T], store: Store) -> T:
     """Run a generator to its end from a coroutine: the store's calls run in threads, never on the event loop.
 
-    When the coroutine is cancelled, so is the generator: a write under way is then unknown, as after a crash.
+    When the coroutine is cancelled, a write under way is unknown, as after a crash: settle it before the next one.
     """
     answer: Any = None
     problem: StoreError | None = None

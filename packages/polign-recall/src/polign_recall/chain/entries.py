@@ -12,7 +12,7 @@ from ..errors import Corrupt, FormatTooNew
 FORMAT = 1
 """Version of what is written. Something with a higher number is refused by name and left untouched."""
 
-Kind = Literal["claim", "records", "renew", "release"]
+Kind = Literal["claim", "records", "renew", "release", "erase"]
 
 
 class Host(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,7 +54,7 @@ class Snapshot(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The folded state up to and including entry `seq`.
 
     `digest`, `kind` and `put` are of that entry; `claims` lists the claims' seqs, which folding must spare; `origin` is
-    where history begins (above 0 once an agent was deleted).
+    the newest `erase`, where history begins (0 without one).
     """
 
     v: int

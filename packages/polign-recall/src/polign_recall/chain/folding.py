@@ -12,9 +12,9 @@ from typing import BinaryIO
 import msgspec
 
 from ..errors import StoreUnavailable
-from ..stores.base import Outcome
+from ..stores.base import Outcome, Stat
 from .entries import FORMAT, Snapshot, encode_snapshot
-from .keys import entry_key, history_key, snapshot_key, sort_listing
+from .keys import history_key, snapshot_key, sort_listing
 from .protocol import ATTEMPTS, Chain, Env
 from .steps import Create, Delete, List, Steps
 
@@ -49,8 +49,9 @@ def fold_job(chain: Chain, state: bytes) -> FoldJob | None:
         put=last.entry.put, lease=replay.lease, claims=list(replay.claims), state=msgspec.Raw(state),
         origin=replay.origin,
     )  # fmt: skip
-    history = b"".join(link.raw + b"\n" for link in replay.links if link.entry.kind != "renew")
-    return FoldJob(chain.prefix, replay.base + 1, replay.seq, history, snapshot)
+    first = max(replay.base, replay.origin) + 1
+    kept = [link.raw + b"\n" for link in replay.links if link.entry.seq >= first and link.entry.kind != "renew"]
+    return FoldJob(chain.prefix, first, replay.seq, b"".join(kept), snapshot)
 
 
 def fold(job: FoldJob, env: Env) -> Steps[list[str]]:
@@ -76,20 +77,22 @@ def folded(chain: Chain, job: FoldJob) -> None:
 def erase(chain: Chain, empty: bytes) -> Steps[tuple[int, list[str]]]:
     """Delete everything of an agent that this process holds; gives (how many were deleted, the keys refused).
 
-    An empty state is written first. The claims stay for ever (R1), so a process that was stalled since before stays
-    fenced; they carry no user text.
+    An `erase` entry decides it: a process that was taken over meanwhile deletes nothing, and one that dies after it has
+    deleted the agent, though not yet the objects. `empty` is the state after it. The claims stay for ever (R1), so a
+    process that was stalled since before stays fenced; they carry no user text.
     """
+    listed: list[Stat] = yield List(chain.prefix)  # a later holder's outputs cannot be among these
+    last = (yield from chain.append("erase")).entry.seq
     job = fold_job(chain, empty)
     if job is None:
-        raise AssertionError("a claimed chain has at least its claim above the snapshot")
-    snapshot = msgspec.structs.replace(job.snapshot, origin=job.last)
-    own = snapshot_key(job.prefix, job.last)
-    yield from create_once(own, encode_snapshot(snapshot), chain.env)
-    spared = {own, *(entry_key(job.prefix, seq) for seq in job.snapshot.claims)}
-    stats = yield List(job.prefix)
-    victims = [stat.key for stat in stats if stat.key not in spared]
+        raise AssertionError("the erase entry itself is above the newest snapshot")
+    yield from create_once(snapshot_key(job.prefix, last), encode_snapshot(job.snapshot), chain.env)
+    folded(chain, job)
+    log = sort_listing((yield List(f"{job.prefix}log/")))
+    victims = [stat.key for seq, stat in log.entries.items() if seq < last and seq not in job.snapshot.claims]
+    victims += [stat.key for seq, stat in log.snapshots.items() if seq < last]
+    victims += [stat.key for stat in listed if not stat.key.startswith(f"{job.prefix}log/")]
     refused: list[str] = (yield Delete(victims)) if victims else []
-    folded(chain, FoldJob(job.prefix, job.first, job.last, b"", snapshot))
     return len(victims) - len(refused), refused
 
 

@@ -72,7 +72,10 @@ def _boot_id() -> str:
 
 
 def _pid_namespace() -> str:
+    """Empty also where /proc is another namespace's (a container that was given its host's): its pids are not ours."""
     try:
+        if os.readlink("/proc/self") != str(os.getpid()):
+            return ""
         return os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""

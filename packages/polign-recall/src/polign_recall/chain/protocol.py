@@ -93,8 +93,9 @@ class Replay:
 
     @property
     def origin(self) -> int:
-        """Seq below which there is no history: 0 unless the agent was deleted once."""
-        return self.snapshot.origin if self.snapshot else 0
+        """Seq of the newest `erase`: what lies below it is deleted. 0 unless the agent was deleted once."""
+        erased = (link.entry.seq for link in self.links if link.entry.kind == "erase")
+        return max(erased, default=self.snapshot.origin if self.snapshot else 0)
 
     def add(self, link: Link) -> None:
         """Take one more entry in."""
@@ -207,8 +208,12 @@ class Chain:
 
     @property
     def current(self) -> bool:
-        """Whether the lease also runs still by our own clock; past it, append before acting."""
-        return self.owned and self.env.clock() < self.deadline
+        """Whether the lease also runs still by our own clock; past it, append before acting.
+
+        A release that was sent ends it, whether or not an answer came: anybody may claim then.
+        """
+        releasing = self.pending is not None and self.pending.link.entry.kind == "release"
+        return self.owned and not releasing and self.env.clock() < self.deadline
 
     def acquire(
         self, *, ttl: float, holder: str, host: Host, wait: float = 0.0, takeover: bool = False,
