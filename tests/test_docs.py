@@ -1,7 +1,7 @@
 """Every code block of the documentation runs.
 
-The blocks of a page run in order in one empty folder: Python each in a process of its own, shell with `sh -e`. A model is
-played by the quickstart's scripted server, which just answers. `./dev` itself is what CI runs, so it is not run here.
+The blocks of a page run in order in one empty folder: Python each in a process of its own, shell with `sh -e`. A model
+is played by the quickstart's scripted server, which just answers. `./dev` itself is what CI runs, so not run here.
 """
 
 import importlib.util
@@ -49,7 +49,9 @@ def environment() -> Iterator[dict[str, str]]:
 
 
 def test_the_main_pages_have_code() -> None:
-    assert {"README.md", "packages/polign-recall/README.md", "packages/recall-langgraph/README.md"} <= set(PAGES_WITH_CODE)
+    assert {"README.md", "packages/polign-recall/README.md", "packages/recall-langgraph/README.md"} <= set(
+        PAGES_WITH_CODE
+    )
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_CODE)

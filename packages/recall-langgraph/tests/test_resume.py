@@ -10,8 +10,8 @@ from histories import HISTORIES, check_strict
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
-from polign_recall import Client, Invalid, LeaseHeld, LeaseLost, LeaseNotHeld, StoreDenied
-from polign_recall.stores import MemoryStore
+from polign_recall import Client, Invalid, LeaseHeld, LeaseLost, LeaseNotHeld, StoreDenied, WriteUnknown
+from polign_recall.stores import MemoryStore, Outcome
 from recall_langgraph import RecallResume, recall_tools
 from running import MODES, WatchedStore, agent_for, ids, look, play, recorded
 from scripted_chat import ScriptedChat
@@ -188,6 +188,29 @@ def test_error_that_was_told_is_not_told_again_on_leaving(tmp_path):
         with pytest.raises(StoreDenied):
             resume.record([HELLO])
         store.before_create = lambda key: None
+
+
+class SilentStore(MemoryStore):
+    """Takes writes and gives no answer, while `silent`."""
+
+    silent = False
+
+    def create(self, key, data):
+        return Outcome.UNKNOWN if self.silent else super().create(key, data)
+
+
+def test_what_may_have_been_saved_is_not_recorded_again(monkeypatch):
+    monkeypatch.setattr("polign_recall.chain.protocol.ATTEMPTS", 1)
+    store = SilentStore()
+    with RecallResume("agent", store=store) as resume:
+        store.silent = True
+        resume.agent._chain.deadline = 0  # past the time for which the writer waits for an answer
+        with pytest.raises(WriteUnknown):
+            resume.record([HELLO])
+        store.silent = False
+        resume.record([HELLO])
+        resume.record([HumanMessage("More.", id="m")])  # resolves the one before it first
+        assert [turn.message_id for turn in resume.agent.turns()] == ["h", "m"]
 
 
 # -- a graph of one's own
