@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -15,9 +16,9 @@ from typing import Any, BinaryIO, Self
 import msgspec
 
 from . import briefing, history, outputs
-from .chain import Chain, agent_prefix, new_holder, run, this_host
+from .chain import Chain, agent_prefix, new_holder, this_host
 from .chain.protocol import rfc3339
-from .errors import Invalid, LeaseHeld, TooLarge
+from .errors import Invalid, LeaseHeld, RecallError, TooLarge
 from .records import (
     Call,
     Milestone,
@@ -35,7 +36,7 @@ from .records import (
 )
 from .state import State
 from .stores.base import Store
-from .text import clean, clean_json
+from .text import clean, clean_json, shorten
 from .tokens import TokenCounter, fits, truncate
 from .writer import Writer, log
 
@@ -44,6 +45,12 @@ MAX_WORKING_STATE = 100_000
 _HEAD_SHARE = 8
 """A content stored as an output keeps a head of one eighth of the threshold."""
 _PREVIEW_CHARS = 200
+_LONGEST_LABEL = 1_000
+"""Characters of a turn's name, ids and the like: they are in every snapshot, and in no briefing as a whole."""
+_MOST_ITEMS = 50
+"""Arguments that are too long keep so many items of a list or object."""
+_LONG_TOKEN = 16
+"""Characters; few texts have tokens that long on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +99,16 @@ class ResumedAgent:
     over. `submit` does not wait. All methods may be called from any thread.
     """
 
-    def __init__(self, agent_id: str, store: Store, options: Options) -> None:
+    def __init__(self, agent_id: str, store: Store, options: Options, probe: Callable[[], None]) -> None:
         self.agent_id = agent_id
         self._prefix = agent_prefix(agent_id)
         self._store = store
         self._options = options
+        self._probe = probe
         self._holder = options.holder or new_holder()
         self._chain = Chain(self._prefix, agent_id)
         self._writer = Writer(self._chain, store)
-        self._unawaited: list[Future[list[int]]] = []
+        self._failure: BaseException | None = None
         self.context: Context
 
     # ---- the lease -------------------------------------------------------------------------------------------------
@@ -108,7 +116,7 @@ class ResumedAgent:
     @property
     def epoch(self) -> int:
         """The fencing token: rises with every takeover. 0 while the lease is not held."""
-        return self._chain.epoch
+        return self._chain.epoch if self._writer.owned else 0
 
     @property
     def holder(self) -> str:
@@ -118,11 +126,13 @@ class ResumedAgent:
     @property
     def lease_held(self) -> bool:
         """Whether this process holds the lease by its own clock; asks nobody."""
-        return self._chain.current
+        return self._writer.owned and self._chain.current
 
     def acquire(self, *, wait: float | None = None, takeover: bool | None = None) -> Context:
         """Take the lease, and build the context anew. Nothing happens when it is held already. Raises LeaseHeld."""
         options = self._options
+        self._writer.check_usable()
+        self._probe()
         claim = self._chain.acquire(
             ttl=options.lease_ttl,
             holder=self._holder,
@@ -137,8 +147,7 @@ class ResumedAgent:
 
     def refresh(self) -> Context:
         """Build the context anew: from memory while the lease is held, else from the store."""
-        if not self._chain.owned:
-            self._writer.take_state(run(self._chain.load(), self._store))
+        self._writer.read()
         self.context = self._build_context(self._writer.state)
         return self.context
 
@@ -177,14 +186,18 @@ class ResumedAgent:
         awaitable.
         """
         future = self._submit(records)
-        self._unawaited = [*(f for f in self._unawaited if not f.done() or f.exception()), future]
+        future.add_done_callback(self._note)
         return future
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until all that was submitted is durable; raises what failed. `timeout` in seconds."""
-        futures, self._unawaited = self._unawaited, []
-        for future in futures:
-            future.result(timeout)
+        """Wait until all that was submitted is durable. Raises what failed first since the last call.
+
+        Raises TimeoutError when that takes more than `timeout` seconds; nothing is lost by it.
+        """
+        self._writer.drain(timeout)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def record_turn(
         self, role: Role, content: str | list[Any] = "", *, name: str | None = None, message_id: str | None = None,
@@ -207,15 +220,20 @@ class ResumedAgent:
 
         `content` is text or a list of content parts; `calls` are an assistant's tool calls, `call_id` the call that a
         tool's turn answers, `status` "error" for a tool that failed; `brief` stands for the content in briefings.
+        Raises Invalid, and TooLarge for a label above 1,000 characters.
         """
         if role not in ("user", "assistant", "tool", "system"):
             raise Invalid(f"role is user, assistant, tool or system, not {role!r}", agent_id=self.agent_id)
         if not isinstance(content, str | list):
             raise Invalid("content is text or a list of content parts", agent_id=self.agent_id)
         turn = Turn(
-            role=role, content=content, name=_clean(name), message_id=_clean(message_id), call_id=_clean(call_id),
-            status=status, brief=_clean(brief), at=at or rfc3339(), calls=[self._prepare_call(call) for call in calls],
+            role=role, content=content, name=self._label(name, "name"), brief=_given(brief, "brief"),
+            message_id=self._label(message_id, "message_id"), call_id=self._label(call_id, "call_id"),
+            status=self._label(status, "status"), at=self._label(at, "at") or rfc3339(),
+            calls=[self._prepare_call(call) for call in calls],
         )  # fmt: skip
+        if turn.brief and not self._inline(turn.brief):
+            raise TooLarge(f"a brief of more than {self._options.output_threshold} tokens", agent_id=self.agent_id)
         self._prepare_content(turn)
         return turn
 
@@ -228,15 +246,12 @@ class ResumedAgent:
 
         An empty text or list clears a field. A plan's steps are texts, or have `step` and `status` (todo, doing, done).
         """
-        given = {
-            "goal": goal, "plan": None if plan is None else [_plan_step(step) for step in plan], "progress": progress,
-            "focus": focus, "decisions": _texts(decisions), "open_questions": _texts(open_questions), "notes": notes,
-        }  # fmt: skip
-        try:
-            record = msgspec.convert(clean_json(msgspec.to_builtins(given)), WorkingState, from_attributes=False)
-        except msgspec.ValidationError as error:
-            raise Invalid(f"working state: {error}", agent_id=self.agent_id) from error
-        if not any(value is not None for value in given.values()):
+        record = WorkingState(
+            goal=_given(goal, "goal"), plan=_plan(plan), progress=_given(progress, "progress"),
+            focus=_given(focus, "focus"), decisions=_texts(decisions, "decisions"),
+            open_questions=_texts(open_questions, "open_questions"), notes=_given(notes, "notes"),
+        )  # fmt: skip
+        if record == WorkingState():
             raise Invalid("no field of the working state was given", agent_id=self.agent_id)
         self._record(record)
         return self._writer.state.working
@@ -247,7 +262,7 @@ class ResumedAgent:
 
     def pin(self, text: str, *, id: str | None = None) -> str:
         """Record a rule that must survive word for word; gives its id. The same id replaces the rule."""
-        key = _text(id, "a pin's id") if id is not None else f"pin-{self._writer.state.turn_count}-{rfc3339()}"
+        key = _text(id, "a pin's id") if id is not None else f"pin-{secrets.token_hex(4)}"
         self._record(Pin(id=key, text=_text(text, "a pin")))
         return key
 
@@ -257,10 +272,12 @@ class ResumedAgent:
 
     def set_pointer(self, name: str, kind: str, target: str, note: str = "") -> None:
         """Record where work lives. `kind` is git_ref, object, environment, external, process, or one of your own."""
-        what = "a pointer's name, kind and target"
         self._record(
-            Pointer(name=_text(name, what), kind=_text(kind, what), target=_text(target, what), note=clean(note))
-        )
+            Pointer(
+                name=_text(name, "a pointer's name"), kind=_text(kind, "a pointer's kind"),
+                target=_text(target, "a pointer's target"), note=_given(note, "a pointer's note") or "",
+            )
+        )  # fmt: skip
 
     def remove_pointer(self, name: str) -> None:
         """Take a pointer back. One that is not there is not an error."""
@@ -269,14 +286,16 @@ class ResumedAgent:
     def store_output(
         self, data: str | bytes | BinaryIO, *, name: str | None = None, media_type: str | None = None
     ) -> str:
-        """Store a large value whole, up to 100 MB; gives the reference to fetch it by. Raises TooLarge."""
-        self._writer.check()
-        stored = outputs.put(self._store, self._prefix, clean(data) if isinstance(data, str) else data)
+        """Store a large value whole, up to 100 MB; gives the reference to fetch it by. A stream is read from its start.
+
+        Raises TooLarge, and Invalid for a stream that is not binary or cannot be rewound.
+        """
+        stored = self._keep(clean(data) if isinstance(data, str) else data)
         text = isinstance(data, str)
         self._record(
             OutputStored(
                 ref=stored.ref, size=stored.size, name=_clean(name),
-                media_type=media_type or ("text/plain" if text else "application/octet-stream"),
+                media_type=_clean(media_type) or ("text/plain" if text else "application/octet-stream"),
                 preview=clean(data[:_PREVIEW_CHARS]) if isinstance(data, str) else "",
             )
         )  # fmt: skip
@@ -305,16 +324,17 @@ class ResumedAgent:
         """All turns with a seq above `after`, oldest first, read from history as they are asked for."""
         records = history.records(self._reader(), self._store)
         turns = (record for record in records if isinstance(record, Turn) and record.seq > after)
-        return islice(turns, limit)
+        return islice(turns, None if limit is None else max(0, limit))
 
     def working_state_history(self, limit: int = 20) -> list[WorkingState]:
         """The newest updates of the working state, newest first, each with just the fields it changed."""
         records = history.records(self._reader(), self._store, newest_first=True)
-        return list(islice((record for record in records if isinstance(record, WorkingState)), limit))
+        return list(islice((record for record in records if isinstance(record, WorkingState)), max(0, limit)))
 
     def fetch_output(self, ref: str, *, start: int = 0, length: int | None = None) -> bytes:
         """A stored output, or `length` bytes of it from byte `start`. Raises NotFound, Invalid."""
-        return outputs.get(self._store, self._prefix, ref, start, length)
+        with self._named():
+            return outputs.get(self._store, self._prefix, ref, start, length)
 
     def recorded_ids(self, ids: Iterable[str]) -> set[str]:
         """Which of these message ids have been recorded, ever. Reads history only for those not among the newest."""
@@ -348,25 +368,30 @@ class ResumedAgent:
         self._submit([record]).result()
 
     def _prepare_call(self, call: Call) -> Call:
-        call = Call(clean(call.id), clean(call.name), outputs.externalise(clean_json(call.args), self._keep))
-        if isinstance(call.args, str) and self._inline(call.args):
-            return call
-        text = msgspec.json.encode(call.args).decode()
+        if not (isinstance(call, Call) and isinstance(call.id, str) and isinstance(call.name, str)):
+            raise Invalid("calls are Call objects whose id and name are texts", agent_id=self.agent_id)
+        args, ref = clean_json(outputs.externalise(call.args, self._keep)), call.args_ref
+        text = args if isinstance(args, str) else msgspec.json.encode(args).decode()
         if not self._inline(text):
-            call.args_ref = outputs.put(self._store, self._prefix, text).ref
-            call.args = self._shorten(call.args)
-        return call
+            args, ref = self._shortened(args, text), self._keep(text).ref
+        call_id, name = self._label(call.id, "a call's id"), self._label(call.name, "a call's name")
+        return msgspec.structs.replace(call, id=call_id, name=name, args=args, args_ref=ref)
 
-    def _shorten(self, value: Any) -> Any:
-        """Arguments that are stored whole elsewhere, with their long texts cut."""
-        limit = self._options.output_threshold // _HEAD_SHARE
-        if isinstance(value, str):
-            return value if len(value) <= limit else f"{value[:limit]}... ({len(value) - limit} more characters)"
-        if isinstance(value, dict):
-            return {key: self._shorten(item) for key, item in list(value.items())[:50]}
-        if isinstance(value, list):
-            return [self._shorten(item) for item in value[:50]]
-        return value
+    def _shortened(self, args: Any, text: str) -> Any:
+        """Arguments that are stored whole elsewhere, in short; as the head of their JSON when nothing less helps."""
+        short = shorten(args, self._options.output_threshold // _HEAD_SHARE, _MOST_ITEMS)
+        if self._inline(short if isinstance(short, str) else msgspec.json.encode(short).decode()):
+            return short
+        return f"{self._head(text)}..."
+
+    def _label(self, text: str | None, what: str) -> str | None:
+        """A short text that goes with a turn."""
+        label = _clean(text)
+        if label is not None and len(label) > _LONGEST_LABEL:
+            raise TooLarge(
+                f"{what} of {len(label):,} characters; at most {_LONGEST_LABEL:,} are allowed", agent_id=self.agent_id
+            )
+        return label
 
     def _prepare_content(self, turn: Turn) -> None:
         """Store as outputs what must not lie in the chain: binary parts, and the whole content when it is long."""
@@ -377,32 +402,54 @@ class ResumedAgent:
             whole = msgspec.json.encode(turn.content).decode()
         if self._inline(whole):
             return
-        stored = outputs.put(self._store, self._prefix, whole)
-        head = whole if isinstance(turn.content, str) else briefing.plain_text(turn.content)
-        turn.content = truncate(head, self._options.output_threshold // _HEAD_SHARE, self._options.counter)
+        stored = self._keep(whole)
+        turn.content = self._head(briefing.plain_text(turn.content))
         turn.output_ref, turn.size = stored.ref, stored.size
 
-    def _inline(self, text: str) -> bool:
-        return fits(text, self._options.output_threshold, self._options.counter)
+    def _head(self, text: str) -> str:
+        most = self._options.output_threshold // _HEAD_SHARE
+        return truncate(text[: most * _LONG_TOKEN], most, self._options.counter)
 
-    def _keep(self, data: bytes, media_type: str) -> outputs.StoredValue:
-        return outputs.put(self._store, self._prefix, data)
+    def _inline(self, text: str) -> bool:
+        """Whether a text is short enough to lie in the chain; a very long one is not counted to its end."""
+        most, counter = self._options.output_threshold, self._options.counter
+        head = text[: most * _LONG_TOKEN]
+        return fits(head, most, counter) and (len(head) == len(text) or fits(text, most, counter))
+
+    def _keep(self, data: str | bytes | BinaryIO) -> outputs.StoredValue:
+        """Store an output, for the holder only: it must not appear among the records of another one."""
+        self.check_lease()
+        with self._named():
+            return outputs.put(self._store, self._prefix, data)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors in here name the agent."""
+        try:
+            yield
+        except RecallError as error:
+            error.agent_id = self.agent_id
+            raise
 
     def _reader(self) -> Chain:
         return Chain(self._prefix, self.agent_id)
 
     def _build_context(self, state: State) -> Context:
-        restarts = max(0, state.starts - self._chain.owned)
+        restarts = max(0, state.starts - self._writer.owned)
         built = briefing.build(
             state, agent_id=self.agent_id, restarts=restarts, now=rfc3339(), budget=self._options.token_budget,
             counter=self._options.counter,
         )  # fmt: skip
         return Context(
-            briefing=built.text, omitted=built.omitted, fresh=state.empty, epoch=self._chain.epoch, restarts=restarts,
-            working_state=state.working, pins=self.pins(), pointers=self.pointers(), milestones=state.milestones,
-            outputs=state.outputs, recent_turns=state.turns, counter=self._options.counter,
-            unanswered_calls=[call for _, call in briefing.unanswered(state.turns)],
+            briefing=built.text, omitted=built.omitted, fresh=state.empty, epoch=self.epoch, restarts=restarts,
+            working_state=state.working, pins=list(state.pins.values()), pointers=list(state.pointers.values()),
+            milestones=list(state.milestones), outputs=list(state.outputs), recent_turns=list(state.turns),
+            unanswered_calls=[call for _, call in briefing.unanswered(state.turns)], counter=self._options.counter,
         )  # fmt: skip
+
+    def _note(self, future: Future[list[int]]) -> None:
+        """Keep the first failure for `flush`. Runs on the writer's thread."""
+        self._failure = self._failure or future.exception()
 
 
 class _Announcer:
@@ -427,15 +474,44 @@ def _text(text: str, what: str) -> str:
     return clean(text)
 
 
-def _texts(texts: Sequence[str] | None) -> list[str] | None:
-    return [texts] if isinstance(texts, str) else None if texts is None else list(texts)
+def _given(text: str | None, what: str) -> str | None:
+    if text is not None and not isinstance(text, str):
+        raise Invalid(f"{what} is a text, not {text!r}")
+    return None if text is None else clean(text)
 
 
-def _plan_step(step: PlanStep | dict[str, Any] | str) -> PlanStep | dict[str, Any]:
-    return PlanStep(step) if isinstance(step, str) else step
+def _texts(texts: Sequence[str] | None, what: str) -> list[str] | None:
+    if texts is None:
+        return None
+    if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
+        raise Invalid(f"{what} is a list of texts, not {texts!r}")
+    given = [_given(text, f"each of {what}") for text in ([texts] if isinstance(texts, str) else texts)]
+    return [text for text in given if text]
 
 
-_open_agents: weakref.WeakSet[ResumedAgent] = weakref.WeakSet()
+def _plan(steps: Sequence[PlanStep | dict[str, Any] | str] | None) -> list[PlanStep] | None:
+    if steps is None:
+        return None
+    if isinstance(steps, Mapping) or not isinstance(steps, Iterable):
+        raise Invalid(f"a plan is a list of steps, not {steps!r}")
+    return [_plan_step(step) for step in ([steps] if isinstance(steps, str) else steps)]
+
+
+def _plan_step(step: PlanStep | dict[str, Any] | str) -> PlanStep:
+    if isinstance(step, PlanStep):
+        step = {"step": step.step, "status": step.status, **(step.extra or {})}
+    fields = clean_json({"step": step} if isinstance(step, str) else step)
+    try:
+        known = msgspec.convert(fields, PlanStep)
+    except msgspec.ValidationError as error:
+        hint = "a step is a text, or has step and status (todo, doing, done)"
+        raise Invalid(f"a step of a plan: {error}", hint=hint) from error
+    if unknown := {name: value for name, value in fields.items() if name not in ("step", "status")}:
+        known.extra = unknown
+    return known
+
+
+_open_agents: set[ResumedAgent] = set()
 
 
 @atexit.register

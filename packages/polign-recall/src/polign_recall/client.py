@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
+import weakref
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -12,14 +13,26 @@ import msgspec
 
 from . import briefing
 from .agent import Options, ResumedAgent
-from .chain import Chain, Replay, agent_prefix, decode_id, erase, new_holder, run, this_host
-from .chain.keys import AGENTS
-from .chain.protocol import rfc3339
-from .errors import Corrupt, FormatTooNew, Invalid, NotFound, StoreUnsupported
+from .chain import Chain, Env, Replay, agent_prefix, decode_id, encode_id, erase, new_holder, run, this_host
+from .chain.keys import AGENTS, entry_key, snapshot_key
+from .chain.protocol import ATTEMPTS, rfc3339
+from .errors import (
+    Corrupt,
+    FormatTooNew,
+    Invalid,
+    LeaseHeld,
+    NotFound,
+    RecallError,
+    StoreDenied,
+    StoreUnavailable,
+    StoreUnsupported,
+)
 from .state import State, fold_state
-from .stores import open_store, probe
+from .stores import DirectoryStore, MemoryStore, open_store, probe
 from .stores.base import Store
+from .text import clean
 from .tokens import TokenCounter, counter_for
+from .writer import log
 
 MIN_TTL, MAX_TTL, DEFAULT_TTL = 5.0, 3600.0, 60.0
 """Seconds; a shorter lease would not survive a slow store, a longer one hides a dead holder for too long."""
@@ -74,8 +87,9 @@ class Client:
             raise Invalid("give either local_dir or store, not both")
         self._owned = store is None or isinstance(store, str)
         self._probed = False
+        self._agents: weakref.WeakSet[ResumedAgent] = weakref.WeakSet()
         if local_dir is not None:
-            self.store: Store = open_store(f"fs:{Path(local_dir)}")
+            self.store: Store = DirectoryStore(local_dir)
         elif isinstance(store, str):
             self.store = open_store(store)
         elif store is not None:
@@ -108,16 +122,15 @@ class Client:
             output_threshold=_check_threshold(output_threshold),
             wait=_check_wait(wait),
             takeover=takeover,
-            counter=counter or counter_for(model),
+            counter=counter_for(model) if counter is None else counter,
         )
-        agent = ResumedAgent(agent_id, self.store, options)
-        if defer_lease:
-            agent.refresh()
-            return agent
-        if not self._probed:
-            probe(self.store)
-            self._probed = True
-        agent.acquire()
+        agent = ResumedAgent(agent_id, self.store, options, self._probe)
+        self._agents.add(agent)
+        try:
+            agent.refresh() if defer_lease else agent.acquire()
+        except BaseException:
+            agent.close()  # nobody else could
+            raise
         return agent
 
     def agents(self) -> list[AgentStatus]:
@@ -125,10 +138,12 @@ class Client:
         found = []
         for segment in self.store.names(AGENTS):
             agent_id = decode_id(segment)
+            if not _is_own(segment, agent_id):
+                continue
             try:
                 found.append(self.status(agent_id))
             except NotFound:
-                continue  # deleted, or a key of somebody else's
+                continue  # deleted
             except (Corrupt, FormatTooNew) as error:
                 found.append(AgentStatus(agent_id=agent_id, problem=str(error)))
         return found
@@ -136,7 +151,7 @@ class Client:
     def status(self, agent_id: str) -> AgentStatus:
         """Who holds an agent and what it is doing; reading needs no lease. Raises NotFound."""
         chain, replay, state = self._read(agent_id)
-        held = run(chain.blocker(replay), self.store)
+        held = self._blocker(chain, replay)
         return AgentStatus(
             agent_id=agent_id, held=held is not None, holder=held.holder if held else "",
             since=held.since if held else "", expires_in=held.expires_in if held else 0.0, epoch=replay.lease.epoch,
@@ -159,19 +174,24 @@ class Client:
         What could not be deleted is tried again by a second call. Raises NotFound, and LeaseHeld while another process
         holds the agent, unless `takeover` is given.
         """
-        chain = Chain(agent_prefix(agent_id), agent_id)
-        if run(chain.load(), self.store).seq == 0:
+        chain, replay, state = self._load(agent_id)
+        if replay.seq == 0 or (state.deleted and not self._has_leftovers(chain, replay)):
             raise NotFound("there is no such agent", agent_id=agent_id)
+        self._probe()
         claim = chain.acquire(ttl=DEFAULT_TTL, holder=new_holder(), host=this_host(), takeover=takeover)
         run(claim, self.store)
         empty = State()
         empty.deleted = True
-        deleted, refused = run(erase(chain, empty.to_json()), self.store)
-        run(chain.append("release"), self.store)
+        try:
+            deleted, refused = run(erase(chain, empty.to_json()), self.store)
+        finally:
+            self._hand_back(chain)
         return DeleteReport(deleted, refused)
 
     def close(self) -> None:
-        """Close the store, if the client opened it. Agents that are open are closed on their own."""
+        """Close the agents that are still open, which hands their leases back; then the store, if opened here."""
+        for agent in list(self._agents):
+            agent.close()
         if self._owned:
             self.store.close()
 
@@ -184,12 +204,57 @@ class Client:
         self.close()
 
     def _read(self, agent_id: str) -> tuple[Chain, Replay, State]:
-        chain = Chain(agent_prefix(agent_id), agent_id)
-        replay = run(chain.load(), self.store)
-        state = fold_state(replay.snapshot.state if replay.snapshot else None, [link.entry for link in replay.links])
+        chain, replay, state = self._load(agent_id)
         if replay.seq == 0 or state.deleted:
             raise NotFound("there is no such agent", agent_id=agent_id)
         return chain, replay, state
+
+    def _load(self, agent_id: str) -> tuple[Chain, Replay, State]:
+        chain = Chain(agent_prefix(agent_id), agent_id)
+        replay = run(chain.load(), self.store)
+        return chain, replay, fold_state(chain.prefix, replay)
+
+    def _probe(self) -> None:
+        """Check once, before the first write, that the store can do what the chain needs."""
+        for attempt in range(ATTEMPTS):
+            if self._probed:
+                return
+            try:
+                probe(self.store)
+                self._probed = True
+            except StoreUnavailable:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                time.sleep(Env().pause(attempt).seconds)
+
+    def _blocker(self, chain: Chain, replay: Replay) -> LeaseHeld | None:
+        try:
+            return run(chain.blocker(replay), self.store)
+        except StoreDenied:
+            # The store's clock may need the right to write. To show who holds the lease, this machine's will do.
+            return run(chain.blocker(replay), MemoryStore())
+
+    def _has_leftovers(self, chain: Chain, replay: Replay) -> bool:
+        """Whether there are objects of a deleted agent that the store did not delete then."""
+        end = max(replay.base, replay.origin)
+        kept = {entry_key(chain.prefix, seq) for seq in (*replay.claims, *range(end, replay.seq + 1))}
+        kept.add(snapshot_key(chain.prefix, replay.base))
+        return any(stat.key not in kept for stat in self.store.list(chain.prefix))
+
+    def _hand_back(self, chain: Chain) -> None:
+        try:
+            if chain.owned and chain.pending is None:
+                run(chain.append("release"), self.store)
+        except RecallError as error:
+            log.warning("the lease could not be given back, it expires by itself: %s", error)
+
+
+def _is_own(segment: str, agent_id: str) -> bool:
+    """Whether a name below `agents/` is one that we give, not somebody else's."""
+    try:
+        return encode_id(agent_id) == segment
+    except Invalid:
+        return False
 
 
 def _from_environment(env: Mapping[str, str]) -> str:
@@ -223,4 +288,4 @@ def _check_threshold(threshold: int) -> int:
 def _check_holder(holder: str | None) -> str | None:
     if holder is not None and (not isinstance(holder, str) or not 0 < len(holder) <= 200):
         raise Invalid("holder is a name of 1 to 200 characters")
-    return holder
+    return holder and clean(holder)

@@ -7,11 +7,13 @@ import binascii
 import re
 from collections.abc import Callable
 from hashlib import blake2b
+from io import UnsupportedOperation
 from typing import Any, BinaryIO, NamedTuple
 
 from .chain import Env, create_once, run
 from .errors import Invalid, NotFound, TooLarge
 from .stores.base import Store
+from .text import MAX_DEPTH
 
 MAX_BYTES = 100_000_000
 """Largest output, in bytes."""
@@ -33,18 +35,17 @@ class StoredValue(NamedTuple):
 def put(store: Store, prefix: str, data: str | bytes | BinaryIO) -> StoredValue:
     """Store a value whole; the same value gives the same reference. A stream must be seekable; all of it is stored.
 
-    Raises TooLarge above 100 MB, StoreUnavailable, StoreDenied.
+    Raises TooLarge above 100 MB, Invalid for what is none of these, StoreUnavailable, StoreDenied.
     """
     source = data.encode() if isinstance(data, str) else data
     if isinstance(source, bytes | bytearray | memoryview):
         source = bytes(source)
         size, digest = len(source), blake2b(source, digest_size=16).hexdigest()
-    elif hasattr(source, "read") and hasattr(source, "seek"):
-        size, digest = _measure(source)
     else:
-        raise Invalid(f"an output is text, bytes or a seekable binary stream, not {type(data).__name__}")
+        size, digest = _measure(source)
     if size > MAX_BYTES:
-        raise TooLarge(f"an output of {size:,} bytes; at most {MAX_BYTES:,} are allowed")
+        hint = "store it in parts, or keep it elsewhere and record a pointer to it"
+        raise TooLarge(f"an output of more than {MAX_BYTES:,} bytes", hint=hint)
     run(create_once(f"{prefix}outputs/{digest}", source, Env()), store)
     return StoredValue(f"out-{digest}", size)
 
@@ -63,32 +64,32 @@ def get(store: Store, prefix: str, ref: str, start: int = 0, length: int | None 
 
 def _measure(stream: BinaryIO) -> tuple[int, str]:
     digest, size = blake2b(digest_size=16), 0
-    stream.seek(0)
-    while chunk := stream.read(_CHUNK):
-        digest.update(chunk)
-        size += len(chunk)
-        if size > MAX_BYTES:
-            break
+    try:
+        stream.seek(0)
+        while size <= MAX_BYTES and (chunk := stream.read(_CHUNK)):
+            digest.update(chunk)
+            size += len(chunk)
+    except (AttributeError, TypeError, UnsupportedOperation) as error:
+        what = f"not {type(stream).__name__}: {error}"
+        raise Invalid(f"an output is text, bytes or a binary stream that can be rewound, {what}") from error
     return size, digest.hexdigest()
 
 
-def externalise(value: Any, keep: Callable[[bytes, str], StoredValue], key: str = "") -> Any:
-    """The value with binary data and long base64 texts in it replaced by references.
+def externalise(value: Any, keep: Callable[[bytes], StoredValue], key: str = "", depth: int = 0) -> Any:
+    """The value with binary data and long base64 texts in it stored by `keep` and replaced by references.
 
-    `keep(data, media_type)` stores bytes and gives a `StoredValue`.
+    What is nested deeper than `clean_json` keeps stays as it is.
     """
     if isinstance(value, bytes | bytearray | memoryview):
-        return _reference(keep(bytes(value), "application/octet-stream"))
+        return _reference(keep(bytes(value)))
     if isinstance(value, str) and len(value) > _INLINE_BYTES:
         header = _DATA_URL.match(value)
-        if header or key in _BASE64_KEYS:
-            data = _decoded(value[header.end() :] if header else value)
-            if data is not None:
-                return _reference(keep(data, (header and header[1]) or "application/octet-stream"))
-    if isinstance(value, dict):
-        return {name: externalise(item, keep, str(name)) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [externalise(item, keep, key) for item in value]
+        data = _decoded(value[header.end() :] if header else value) if header or key in _BASE64_KEYS else None
+        return value if data is None else _reference(keep(data), (header and header[1]) or "")
+    if depth < MAX_DEPTH and isinstance(value, dict):
+        return {name: externalise(item, keep, str(name), depth + 1) for name, item in value.items()}
+    if depth < MAX_DEPTH and isinstance(value, list | tuple):
+        return [externalise(item, keep, key, depth + 1) for item in value]
     return value
 
 
@@ -99,5 +100,5 @@ def _decoded(text: str) -> bytes | None:
         return None
 
 
-def _reference(stored: StoredValue) -> str:
-    return f"{stored.ref} ({stored.size} bytes)"
+def _reference(stored: StoredValue, media_type: str = "") -> str:
+    return f"{stored.ref} ({stored.size} bytes{media_type and ', '}{media_type})"

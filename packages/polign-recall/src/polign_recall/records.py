@@ -1,6 +1,8 @@
 """Records: the things an agent writes down. Plain versioned JSON with a `type` tag.
 
-Unknown fields and unknown types, written by a newer version, survive a round trip through this one.
+Unknown fields and unknown types, written by a newer version, survive a round trip through this one. A new value of a
+field that this version reads (another role, another status of a step) needs a new format number; no field is ever
+called `extra`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,13 @@ Role = Literal["user", "assistant", "tool", "system"]
 StepStatus = Literal["todo", "doing", "done"]
 
 
-class Call(msgspec.Struct, omit_defaults=True):
+class Part(msgspec.Struct, kw_only=True):
+    """Base of what records are made of. `extra` holds fields that this version does not know."""
+
+    extra: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Call(Part, omit_defaults=True):
     """A tool call in an assistant's turn. `args_ref` names the whole arguments when they are too long to keep here."""
 
     id: str
@@ -24,7 +32,7 @@ class Call(msgspec.Struct, omit_defaults=True):
     args_ref: str | None = None
 
 
-class PlanStep(msgspec.Struct):
+class PlanStep(Part):
     """One step of the plan."""
 
     step: str
@@ -144,7 +152,9 @@ TYPES: dict[str, type[Record]] = {
     str(cls.__struct_config__.tag): cls
     for cls in (Turn, WorkingState, Milestone, Pin, Unpin, Pointer, PointerRemoved, OutputStored)
 }
-_KNOWN = {cls: frozenset(cls.__struct_fields__) | {"type"} for cls in TYPES.values()}
+_OPEN: tuple[type[Record | Part], ...] = (*TYPES.values(), Call, PlanStep)
+_KNOWN = {cls: frozenset(cls.__struct_fields__) | {"type"} for cls in _OPEN}
+_PARTS: dict[type[Record], str] = {Turn: "calls", WorkingState: "plan"}
 _encoder = msgspec.json.Encoder()
 R = TypeVar("R", bound=Record)
 
@@ -154,12 +164,15 @@ def encode(record: Record) -> msgspec.Raw:
     try:
         if isinstance(record, Unknown):
             return msgspec.Raw(_encoder.encode(record.data))
-        if not record.extra:
+        if not record.extra and not any(part.extra for part in _parts(record)):
             return msgspec.Raw(_encoder.encode(record))
         fields = msgspec.to_builtins(record)
-        return msgspec.Raw(_encoder.encode({**fields.pop("extra"), **fields}))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise Invalid(f"a {type(record).__name__} has a value that JSON cannot hold: {error}") from error
+        if _parts(record):
+            name = _PARTS[type(record)]
+            fields[name] = [_flat(part) for part in fields[name]]
+        return msgspec.Raw(_encoder.encode(_flat(fields)))
+    except (TypeError, ValueError, OverflowError, RecursionError, AttributeError) as error:
+        raise Invalid(f"a {type(record).__name__} cannot be saved as JSON: {error}") from error
 
 
 def decode(raw: bytes | msgspec.Raw) -> Record:
@@ -169,12 +182,13 @@ def decode(raw: bytes | msgspec.Raw) -> Record:
         cls = TYPES.get(data["type"])
         if cls is None:
             return Unknown(data=data)
-        unknown = data.keys() - _KNOWN[cls]
         record = msgspec.convert(data, cls)
-    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
+        _keep_unknown(record, data)
+        if parts := _parts(record):
+            for part, fields in zip(parts, data[_PARTS[cls]], strict=True):
+                _keep_unknown(part, fields)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError, KeyError, AttributeError) as error:
         raise Corrupt(f"a record cannot be read: {error}") from error
-    if unknown:
-        record.extra = {name: data[name] for name in unknown}
     return record
 
 
@@ -184,3 +198,19 @@ def decode_as(raw: bytes | msgspec.Raw, cls: type[R]) -> R:
     if not isinstance(record, cls):
         raise Corrupt(f"a {type(record).__name__} stands where a {cls.__name__} should")
     return record
+
+
+def _parts(record: Record) -> list[Call | PlanStep]:
+    """What a record is made of that can have unknown fields of its own."""
+    name = _PARTS.get(type(record))
+    return (getattr(record, name) or []) if name else []
+
+
+def _keep_unknown(part: Record | Part, fields: dict[str, Any]) -> None:
+    known = _KNOWN[type(part)]
+    if not fields.keys() <= known:
+        part.extra = {name: value for name, value in fields.items() if name not in known}
+
+
+def _flat(fields: dict[str, Any]) -> dict[str, Any]:
+    return {**fields.pop("extra", {}), **fields}

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from .chain.entries import Entry
+from .chain import Entry, Replay
+from .chain.keys import entry_key, snapshot_key
 from .errors import Corrupt
 from .records import (
     Milestone,
@@ -30,6 +31,8 @@ from .records import (
 RECENT_TURNS = 40
 RECENT_BYTES = 64_000
 """The newest turns kept in the state: at most so many, of at most so many bytes together, but never fewer than two."""
+RECENT_RESULTS = 160
+"""So many turns are kept where they are one reply and the results of its calls, so that the calls can be paired."""
 RECENT_MILESTONES = 20
 RECENT_OUTPUTS = 40
 
@@ -53,6 +56,7 @@ class _Stored(msgspec.Struct, kw_only=True, omit_defaults=True):
     unknown: list[msgspec.Raw] = []
 
 
+_Fields = dict[str, msgspec.Raw]
 _COUNTS = ("starts", "started_at", "last_at", "turn_count", "milestone_count", "output_count", "deleted")
 
 
@@ -77,7 +81,8 @@ class State:
         self.outputs: list[OutputStored] = []
         self.turns: list[Turn] = []
         self.unknown: list[Unknown] = []
-        self._sizes: list[int] = []
+        self._raw_turns: list[bytes] = []
+        self._extra: dict[str, msgspec.Raw] = {}
 
     @property
     def empty(self) -> bool:
@@ -86,19 +91,20 @@ class State:
 
     def apply_entry(self, entry: Entry) -> None:
         """Fold one entry of the chain in."""
+        if entry.kind == "erase":
+            vars(self).update(vars(State()), deleted=True)
         if entry.kind == "claim":
             self.starts += 1
             self.started_at = self.started_at or entry.at
             self.deleted = False
         for raw in entry.records:
-            self.apply(decode(raw), entry.at, len(bytes(raw)))
+            self._apply(decode(raw), raw)
+            self.last_at = entry.at
 
-    def apply(self, record: Record, at: str, size: int) -> None:
-        """Fold one record in; `at` is when it was written, `size` its length in bytes."""
-        self.last_at = at
+    def _apply(self, record: Record, raw: msgspec.Raw) -> None:
         match record:
             case Turn():
-                self._add_turn(record, size)
+                self._add_turn(record, raw)
             case WorkingState():
                 self.working = self.working.merged(record)
             case Milestone():
@@ -117,19 +123,18 @@ class State:
             case Unknown():
                 self.unknown = [*self.unknown, record]
 
-    def _add_turn(self, turn: Turn, size: int) -> None:
+    def _add_turn(self, turn: Turn, raw: msgspec.Raw) -> None:
         self.turn_count += 1
-        self._sizes.append(size)
-        turns = [*self.turns, turn]
-        while len(turns) > 2 and (len(turns) > RECENT_TURNS or sum(self._sizes) > RECENT_BYTES):
-            del turns[0], self._sizes[0]
-        self.turns = turns
+        turns, raws = [*self.turns, turn], [*self._raw_turns, bytes(raw)]  # a copy does not keep the entry alive
+        old = _surplus(turns, raws)
+        self.turns, self._raw_turns = turns[old:], raws[old:]
         if turn.output_ref is not None:
             self._add_output(OutputStored(ref=turn.output_ref, size=turn.size or 0, name=turn.name, at=turn.at))
 
     def _add_output(self, output: OutputStored) -> None:
-        self.output_count += 1
-        self.outputs = [*(old for old in self.outputs if old.ref != output.ref), output][-RECENT_OUTPUTS:]
+        others = [old for old in self.outputs if old.ref != output.ref]
+        self.output_count += len(others) == len(self.outputs)
+        self.outputs = [*others, output][-RECENT_OUTPUTS:]
 
     def to_json(self) -> bytes:
         """The state as a snapshot stores it; the same state gives the same bytes."""
@@ -140,18 +145,21 @@ class State:
             pointers=[encode(pointer) for pointer in self.pointers.values()],
             milestones=[encode(milestone) for milestone in self.milestones],
             outputs=[encode(output) for output in self.outputs],
-            turns=[encode(turn) for turn in self.turns],
+            turns=[msgspec.Raw(raw) for raw in self._raw_turns],
             unknown=[encode(record) for record in self.unknown],
         )
-        return msgspec.json.encode(stored)
+        if not self._extra:
+            return msgspec.json.encode(stored)
+        return msgspec.json.encode({**self._extra, **msgspec.json.decode(msgspec.json.encode(stored), type=_Fields)})
 
     @classmethod
-    def from_json(cls, raw: bytes | msgspec.Raw) -> State:
+    def from_json(cls, data: bytes | msgspec.Raw) -> State:
         """The state that a snapshot stores. Raises Corrupt."""
         try:
-            stored = msgspec.json.decode(raw, type=_Stored)
-        except msgspec.DecodeError as error:
-            raise Corrupt(f"a snapshot's state cannot be read: {error}") from error
+            stored = msgspec.json.decode(data, type=_Stored)
+            fields = msgspec.json.decode(data, type=_Fields)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Corrupt(f"its state cannot be read: {error}") from error
         state = cls()
         for name in _COUNTS:
             setattr(state, name, getattr(stored, name))
@@ -161,16 +169,36 @@ class State:
         state.milestones = [decode_as(raw, Milestone) for raw in stored.milestones]
         state.outputs = [decode_as(raw, OutputStored) for raw in stored.outputs]
         state.turns = [decode_as(raw, Turn) for raw in stored.turns]
-        state._sizes = [len(bytes(raw)) for raw in stored.turns]
-        state.unknown = [Unknown(data=msgspec.json.decode(raw)) for raw in stored.unknown]
+        state._raw_turns = [bytes(raw) for raw in stored.turns]
+        for raw in stored.unknown:  # of a type that this version may know by now
+            state._apply(decode(raw), raw)
+        state._extra = {name: value for name, value in fields.items() if name not in _Stored.__struct_fields__}
         return state
 
 
-def fold_state(snapshot: msgspec.Raw | None, entries: list[Entry]) -> State:
-    """The state of a chain: a snapshot's, with the entries above it folded in."""
-    state = State() if snapshot is None else State.from_json(snapshot)
-    for entry in entries:
-        state.apply_entry(entry)
+def _surplus(turns: list[Turn], raws: list[bytes]) -> int:
+    """How many of the oldest turns are not kept. The newest reply stays together with what answers its calls."""
+    newest = next((index for index in reversed(range(len(turns))) if turns[index].role != "tool"), 0)
+    if len(turns) - newest > RECENT_RESULTS:
+        newest = len(turns) - RECENT_TURNS
+    old, size = 0, sum(map(len, raws))
+    while old < min(newest, len(turns) - 2) and (len(turns) - old > RECENT_TURNS or size > RECENT_BYTES):
+        size -= len(raws[old])
+        old += 1
+    return old
+
+
+def fold_state(prefix: str, replay: Replay) -> State:
+    """The state of a chain: its snapshot's, with the entries above it folded in. Raises Corrupt, naming the key."""
+    key = snapshot_key(prefix, replay.base)
+    try:
+        state = State.from_json(replay.snapshot.state) if replay.snapshot else State()
+        for link in replay.links:
+            key = entry_key(prefix, link.entry.seq)
+            state.apply_entry(link.entry)
+    except Corrupt as error:
+        hint = "nothing was changed; restore that object from a copy"
+        raise Corrupt(f"{key} cannot be read: {error.message}", hint=hint) from error
     return state
 
 

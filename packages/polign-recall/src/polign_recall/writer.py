@@ -21,8 +21,8 @@ import msgspec
 from .chain import Chain, FoldJob, Replay, fold, fold_job, folded, run
 from .chain.entries import Kind, Link
 from .chain.steps import Steps
-from .errors import Closed, LeaseLost, LeaseNotHeld, RecallError, StoreError, StoreUnavailable, WriteUnknown
-from .records import Record, Turn, encode
+from .errors import Closed, Corrupt, Invalid, LeaseLost, LeaseNotHeld, RecallError, StoreUnavailable, WriteUnknown
+from .records import Record, Turn, decode, encode
 from .state import State, fold_state
 from .stores.base import Store
 
@@ -30,6 +30,8 @@ log = logging.getLogger("polign_recall")
 
 FOLD_AFTER = 64
 """Entries above the newest snapshot at which folding starts: a reader gets about so many objects at the most."""
+FOLD_AGAIN_AFTER = 16
+"""Entries after which a fold that failed is tried again."""
 MAX_BATCH_BYTES = 4_000_000
 """A group commit is closed at this size."""
 T = TypeVar("T")
@@ -59,33 +61,50 @@ class Writer:
         self._folding: threading.Thread | None = None
         self._entry = threading.Lock()
         self._acquiring = threading.Lock()
+        self._reading = threading.Lock()
         self._open = False
         self._closed = False
         self._pid = os.getpid()
-        self._written: Sequence[Record] = ()
+        self._written_turns = 0
         self._failing = False
+        self._fold_at = FOLD_AFTER
 
     # ---- any thread ------------------------------------------------------------------------------------------------
 
     def acquire(self, claim: Steps[Replay]) -> None:
         """Take the lease by running `Chain.acquire`'s generator, in the caller's thread. Raises LeaseHeld."""
-        self._check_usable()
+        self.check_usable()
         with self._acquiring:
             if self.chain.owned:
                 return
             self._open = False
-            self.take_state(run(claim, self.store))
-            self._open = True
+            replay = run(claim, self.store)
+            try:
+                with self._reading:
+                    self.state = fold_state(self.chain.prefix, replay)
+            except Corrupt:
+                self._release_quietly()
+                raise
+            self._open, self._fold_at = True, FOLD_AFTER
             if self._thread is None:
                 name = f"recall-writer-{self.chain.agent_id}"
                 self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
                 self._thread.start()
             self._put(_Job(command=lambda: None))  # wakes the thread, which minds the renewals from here on
 
-    def take_state(self, replay: Replay) -> None:
-        """Fold what was read into the state."""
-        snapshot = replay.snapshot.state if replay.snapshot else None
-        self.state = fold_state(snapshot, [link.entry for link in replay.links])
+    def read(self) -> None:
+        """Read the state from the store, unless this process owns the chain: then it is at hand."""
+        if self.chain.owned:
+            return
+        state = fold_state(self.chain.prefix, run(self.chain.load(), self.store))
+        with self._reading:
+            if not self.chain.owned:  # else another thread has acquired it meanwhile, and knows more
+                self.state = state
+
+    @property
+    def owned(self) -> bool:
+        """Whether this process, not one that it was forked from, owns the chain."""
+        return self.chain.owned and not self._closed and os.getpid() == self._pid
 
     def submit(self, records: Sequence[Record]) -> Future[list[int]]:
         """Queue records, in order, to be committed together; the future gives each turn's seq (0 for others).
@@ -93,6 +112,10 @@ class Writer:
         Raises at once what is known already: LeaseLost, LeaseNotHeld, Closed.
         """
         self.check()
+        if not records:
+            nothing: Future[list[int]] = Future()
+            nothing.set_result([])
+            return nothing
         return self._put(_Job(records))
 
     def call(self, command: Callable[[], T]) -> T:
@@ -101,9 +124,18 @@ class Writer:
         result: T = self._put(_Job(command=command)).result()
         return result
 
+    def drain(self, timeout: float | None) -> None:
+        """Wait until all that was queued is dealt with, well or badly. Raises TimeoutError after `timeout` seconds."""
+        if self._thread is None:
+            return
+        try:
+            self._put(_Job(command=lambda: None)).result(timeout)
+        except Closed:
+            self._thread.join()  # closing deals with all of it
+
     def check(self) -> None:
         """Raise unless this process may write: Closed, LeaseLost, LeaseNotHeld."""
-        self._check_usable()
+        self.check_usable()
         self.chain.check()
         if not self._open:
             raise LeaseNotHeld("the lease is just being acquired", agent_id=self.chain.agent_id)
@@ -125,17 +157,19 @@ class Writer:
                 self._closed = True
                 self._queue.put(_Job(command=self._release_quietly))
                 self._queue.put(None)
-        for thread in (self._thread, self._folding):
-            if thread is not None:
-                thread.join()
+        if self._thread is not None:
+            self._thread.join()
+        if self._folding is not None:
+            self._folding.join()
 
     def _put(self, job: _Job) -> Future[Any]:
         with self._entry:  # so that nothing is queued behind the job that ends the thread
-            self._check_usable()
+            self.check_usable()
             self._queue.put(job)
         return job.future
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
+        """Raise unless this process may work with the agent at all: Closed, LeaseNotHeld in a forked child."""
         if self._closed:
             raise Closed("the agent was closed", agent_id=self.chain.agent_id, hint="open it again with resume()")
         if os.getpid() != self._pid:
@@ -195,6 +229,7 @@ class Writer:
             try:
                 raws, seqs = _encode(job.records, seq)
             except RecallError as error:
+                error.agent_id = self.chain.agent_id
                 job.future.set_exception(error)
                 continue
             batch.append((job, seqs))
@@ -209,8 +244,8 @@ class Writer:
 
     def _append(self, batch: list[tuple[_Job, list[int]]], encoded: list[msgspec.Raw]) -> None:
         try:
-            self._write("records", encoded, [record for job, _ in batch for record in job.records])
-        except RecallError as error:
+            self._write("records", encoded, sum(bool(seq) for _, seqs in batch for seq in seqs))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the callers that wait
             for job, _ in batch:
                 job.future.set_exception(error)
             return
@@ -218,7 +253,7 @@ class Writer:
             job.future.set_result(seqs)
         self._fold_when_due()
 
-    def _write(self, kind: Kind, encoded: Sequence[msgspec.Raw] = (), records: Sequence[Record] = ()) -> None:
+    def _write(self, kind: Kind, encoded: Sequence[msgspec.Raw] = (), turns: int = 0) -> None:
         """Append one entry and fold it into the state, once an earlier one of unknown outcome is settled (R3)."""
         chain = self.chain
         if chain.pending is not None:
@@ -228,7 +263,7 @@ class Writer:
                 raise StoreUnavailable(
                     "an earlier write is not resolved yet; nothing of this one was written", agent_id=chain.agent_id
                 ) from error
-        self._written = records
+        self._written_turns = turns
         try:
             link = run(chain.append(kind, encoded), self.store)
         except WriteUnknown:
@@ -249,20 +284,18 @@ class Writer:
 
     def _acknowledge(self, link: Link) -> None:
         self._failing = False
-        for record, raw in zip(self._written, link.entry.records, strict=True):
-            self.state.apply(record, link.entry.at, len(memoryview(raw)))
+        self.state.apply_entry(link.entry)
 
     def _last_turn(self) -> int:
-        """Seq of the newest turn, with those of an unresolved write: either it lands or the lease is lost."""
-        pending = self._written if self.chain.pending is not None else ()
-        return self.state.turn_count + sum(isinstance(record, Turn) for record in pending)
+        """Seq of the newest turn, with those of a write that is not resolved yet: it lands, or the lease is lost."""
+        return self.state.turn_count + (self._written_turns if self.chain.pending is not None else 0)
 
     def _renew_quietly(self) -> None:
         try:
             self._write("renew")
         except LeaseLost as error:
             log.warning("%s", error)
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, this thread goes on: callers wait for it
             self._warn("the lease could not be renewed, trying on: %s", error)
         else:
             self._fold_when_due()
@@ -272,10 +305,10 @@ class Writer:
             return
         try:
             self._write("release")
-        except RecallError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, closing goes on
             log.warning("the lease could not be given back, it expires by itself: %s", error)
 
-    def _warn(self, message: str, error: StoreError) -> None:
+    def _warn(self, message: str, error: Exception) -> None:
         """Log the first of a row of failures."""
         if not self._failing:
             log.warning(message, error)
@@ -284,7 +317,7 @@ class Writer:
     # ---- folding ---------------------------------------------------------------------------------------------------
 
     def _fold_when_due(self) -> None:
-        if len(self.chain.replay.links) < FOLD_AFTER or self._folding is not None:
+        if self._closed or self._folding is not None or len(self.chain.replay.links) < self._fold_at:
             return
         job = fold_job(self.chain, self.state.to_json())
         if job is not None:
@@ -300,23 +333,34 @@ class Writer:
             done = True
             if refused:
                 log.warning("%d folded objects could not be deleted (is the delete right missing?)", len(refused))
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, what was to be folded is where it was
             log.warning("folding failed and is tried again later: %s", error)
         self._queue.put(_Job(command=lambda: self._folded(job if done else None)))
 
     def _folded(self, job: FoldJob | None) -> None:
         self._folding = None
-        if job is not None:
+        if job is None:
+            self._fold_at = len(self.chain.replay.links) + FOLD_AGAIN_AFTER
+        else:
             folded(self.chain, job)
+            self._fold_at = FOLD_AFTER
 
 
 def _encode(records: Sequence[Record], seq: int) -> tuple[list[msgspec.Raw], list[int]]:
-    """Records as JSON, the turns among them numbered on from `seq`; gives their seqs, 0 for others."""
+    """Records as JSON, the turns among them numbered on from `seq`; gives their seqs, 0 for others.
+
+    Raises Invalid for a record that could not be read back: written, it would make the whole agent unreadable.
+    """
     raws, seqs = [], []
     for record in records:
         if isinstance(record, Turn):
             seq += 1
             record.seq = seq
-        raws.append(encode(record))
+        raw = encode(record)
+        try:
+            decode(raw)
+        except Corrupt as error:
+            raise Invalid(f"a {type(record).__name__} has a field that cannot be used: {error.__cause__}") from error
+        raws.append(raw)
         seqs.append(seq if isinstance(record, Turn) else 0)
     return raws, seqs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +34,8 @@ async def run_async(steps: Steps[T], store: Store) -> T:
 
     When the coroutine is cancelled, a write under way is unknown, as after a crash: settle it before the next one.
     """
+    import asyncio  # here, because it is a quarter of what `import polign_recall` takes, and few need it
+
     answer: Any = None
     problem: StoreError | None = None
     while True:

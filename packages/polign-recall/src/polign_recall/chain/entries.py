@@ -119,9 +119,9 @@ def _decode(decoder: msgspec.json.Decoder[S], raw: bytes, key: str) -> S:
         if _head.decode(raw).v > FORMAT:
             raise FormatTooNew(f"{key} was written by a newer version", hint="upgrade polign-recall to read it")
         return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         size = f"{len(raw)} bytes" if raw else "empty"
         raise Corrupt(
             f"{key} cannot be read ({size}): {error}",
-            hint="nothing was changed; restore that object from a copy, or move it aside to lose just that entry",
+            hint="nothing was changed; restore that object from a copy",
         ) from error

@@ -6,11 +6,12 @@ code runs under the synchronous driver, the asynchronous one and the simulation.
 
 from __future__ import annotations
 
+import os
 import random
-import uuid
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -32,7 +33,18 @@ POLL = 1.0
 
 def rfc3339() -> str:
     """The time now, UTC, with milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, milliseconds = divmod(time.time_ns() // 1_000_000, 1000)
+    return f"{_to_the_second(seconds)}.{milliseconds:03d}Z"
+
+
+@lru_cache(maxsize=1)
+def _to_the_second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def new_put() -> str:
+    """An id for a write: 128 random bits."""
+    return os.urandom(16).hex()
 
 
 @dataclass(slots=True)
@@ -42,7 +54,7 @@ class Env:
     clock: Callable[[], float] = boot_clock
     wall: Callable[[], str] = rfc3339
     rng: random.Random = field(default_factory=random.Random)
-    new_put: Callable[[], str] = lambda: uuid.uuid4().hex
+    new_put: Callable[[], str] = new_put
     dead: Callable[[Host | None], bool] = certainly_dead
 
     def pause(self, attempt: int, base: float = 0.02, cap: float = 1.0) -> Sleep:
