@@ -3,7 +3,8 @@
 import threading
 
 import pytest
-from polign_recall import Client, LeaseLost, StoreDenied, StoreUnavailable, TooLarge, writer
+from polign_recall import Client, LeaseLost, StoreDenied, StoreUnavailable, TooLarge, history, writer
+from polign_recall.chain import Chain, agent_prefix
 from polign_recall.chain.protocol import ATTEMPTS
 from polign_recall.stores import MemoryStore
 
@@ -62,6 +63,8 @@ def test_a_fold_that_was_cut_off_anywhere_loses_nothing(store, agent):
         record(agent, 20 * number - 19, 20 * number)
 
         assert contents(store) == [str(n) for n in range(1, 20 * number + 1)]
+        back = history.records(Chain(agent_prefix("a"), "a"), store.store, newest_first=True)
+        assert [turn.content for turn in back] == [str(n) for n in range(20 * number, 0, -1)]
 
 
 def test_deletions_that_are_refused_are_survived_and_logged(store, agent, caplog):

@@ -313,7 +313,7 @@ def python(code, folder):
     "code",
     [
         "agent = client.resume('a')\nagent.submit(Turn(role='user', content='kept'))",
-        "def work():\n    agent = client.resume('a')\n    agent.submit(Turn(role='user', content='kept'))\nwork()",
+        "client.resume('a').record_turn('user', 'kept')",
         "agent = client.resume('a')\n[agent.submit(Turn(role='user', content='kept')).result() for _ in range(64)]",
         "agent = client.resume('a')\nagent.record_turn('user', 'kept')\nsys.exit()",
     ],

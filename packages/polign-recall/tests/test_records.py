@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from polign_recall import (
     Call,
@@ -78,7 +78,8 @@ def test_any_record_comes_back_as_it_was(record):
 
 
 @given(st.dictionaries(ours.texts, ours.json_values, max_size=4), ours.texts)
-def test_any_object_with_a_type_survives_or_is_named(fields, kind):
+def test_any_object_of_an_unknown_type_survives(fields, kind):
+    assume(kind not in TYPES)
     raw = json.dumps({**fields, "type": kind}).encode()
 
     assert ours.as_json(decode(raw)) == json.loads(raw)
