@@ -10,7 +10,8 @@ one process at a time own an agent id. The next process starts from a briefing w
 """
 
 from .agent import Context, ResumedAgent
-from .client import AgentStatus, Client, DeleteReport
+from .backend import AgentStatus, DeleteReport
+from .client import Client
 from .errors import (
     AuthFailed,
     Closed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from typing import Any, BinaryIO, Self
 import msgspec
 
 from . import briefing, history, outputs
-from .chain import Chain, agent_prefix, new_holder, this_host
+from .backend import Backend
+from .chain import new_holder, this_host
 from .chain.protocol import rfc3339
 from .errors import Invalid, LeaseHeld, RecallError, TooLarge
 from .records import (
@@ -35,7 +36,6 @@ from .records import (
     encode,
 )
 from .state import State
-from .stores.base import Store
 from .text import clean, clean_json, shorten
 from .tokens import TokenCounter, fits, truncate
 from .writer import Writer, log
@@ -99,15 +99,13 @@ class ResumedAgent:
     over. `submit` does not wait. All methods may be called from any thread.
     """
 
-    def __init__(self, agent_id: str, store: Store, options: Options, probe: Callable[[], None]) -> None:
+    def __init__(self, agent_id: str, backend: Backend, options: Options) -> None:
         self.agent_id = agent_id
-        self._prefix = agent_prefix(agent_id)
-        self._store = store
+        self._backend = backend
         self._options = options
-        self._probe = probe
         self._holder = options.holder or new_holder()
-        self._chain = Chain(self._prefix, agent_id)
-        self._writer = Writer(self._chain, store)
+        self._chain = backend.chain(agent_id)
+        self._writer = Writer(self._chain, backend.run)
         self._failure: BaseException | None = None
         self.context: Context
 
@@ -132,7 +130,7 @@ class ResumedAgent:
         """Take the lease, and build the context anew. Nothing happens when it is held already. Raises LeaseHeld."""
         options = self._options
         self._writer.check_usable()
-        self._probe()
+        self._backend.prepare()
         claim = self._chain.acquire(
             ttl=options.lease_ttl,
             holder=self._holder,
@@ -322,19 +320,19 @@ class ResumedAgent:
 
     def turns(self, *, after: int = 0, limit: int | None = None) -> Iterator[Turn]:
         """All turns with a seq above `after`, oldest first, read from history as they are asked for."""
-        records = history.records(self._reader(), self._store)
+        records = self._records()
         turns = (record for record in records if isinstance(record, Turn) and record.seq > after)
         return islice(turns, None if limit is None else max(0, limit))
 
     def working_state_history(self, limit: int = 20) -> list[WorkingState]:
         """The newest updates of the working state, newest first, each with just the fields it changed."""
-        records = history.records(self._reader(), self._store, newest_first=True)
+        records = self._records(newest_first=True)
         return list(islice((record for record in records if isinstance(record, WorkingState)), max(0, limit)))
 
     def fetch_output(self, ref: str, *, start: int = 0, length: int | None = None) -> bytes:
         """A stored output, or `length` bytes of it from byte `start`. Raises NotFound, Invalid."""
         with self._named():
-            return outputs.get(self._store, self._prefix, ref, start, length)
+            return self._backend.get_output(self.agent_id, ref, start, length)
 
     def recorded_ids(self, ids: Iterable[str]) -> set[str]:
         """Which of these message ids have been recorded, ever. Reads history only for those not among the newest."""
@@ -342,7 +340,7 @@ class ResumedAgent:
         found = wanted & {turn.message_id for turn in self._writer.state.turns if turn.message_id}
         if wanted <= found or self._writer.state.turn_count == len(self._writer.state.turns):
             return found
-        for record in history.records(self._reader(), self._store, newest_first=True):
+        for record in self._records(newest_first=True):
             if isinstance(record, Turn) and record.message_id in wanted:
                 found.add(record.message_id)
                 if wanted <= found:
@@ -420,7 +418,7 @@ class ResumedAgent:
         """Store an output, for the holder only: it must not appear among the records of another one."""
         self.check_lease()
         with self._named():
-            return outputs.put(self._store, self._prefix, data)
+            return self._backend.put_output(self.agent_id, data)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -431,8 +429,9 @@ class ResumedAgent:
             error.agent_id = self.agent_id
             raise
 
-    def _reader(self) -> Chain:
-        return Chain(self._prefix, self.agent_id)
+    def _records(self, *, newest_first: bool = False) -> Iterator[Record]:
+        entries = self._backend.entries(self.agent_id, newest_first=newest_first)
+        return history.records(entries, self.agent_id, newest_first=newest_first)
 
     def _build_context(self, state: State) -> Context:
         restarts = max(0, state.starts - self._writer.owned)

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
-
-import msgspec
+from typing import Self, TypeGuard
 
 from . import briefing
 from .agent import Options, ResumedAgent
-from .chain import Chain, Env, Replay, agent_prefix, decode_id, encode_id, erase, new_holder, run, this_host
-from .chain.keys import AGENTS, entry_key, snapshot_key
-from .chain.protocol import ATTEMPTS, rfc3339
-from .errors import (
-    Corrupt,
-    FormatTooNew,
-    Invalid,
-    LeaseHeld,
-    NotFound,
-    RecallError,
-    StoreDenied,
-    StoreUnavailable,
-    StoreUnsupported,
-)
-from .state import State, fold_state
-from .stores import DirectoryStore, MemoryStore, open_store, probe
+from .backend import AgentStatus, Backend, DeleteReport, StoreBackend
+from .chain.protocol import rfc3339
+from .errors import Invalid, NotFound
+from .state import fold_state
+from .stores import DirectoryStore, open_store
 from .stores.base import Store
 from .text import clean
 from .tokens import TokenCounter, counter_for
-from .writer import log
 
 MIN_TTL, MAX_TTL, DEFAULT_TTL = 5.0, 3600.0, 60.0
 """Seconds; a shorter lease would not survive a slow store, a longer one hides a dead holder for too long."""
@@ -40,39 +25,12 @@ DEFAULT_OUTPUT_THRESHOLD = 2_000
 _MIN_OUTPUT_THRESHOLD = 100
 
 
-class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent as seen from outside, without its lease.
-
-    `expires_in` is in seconds, unless the holder renews; times are RFC 3339. `problem` says why the agent cannot be
-    read; everything but its id is then empty.
-    """
-
-    agent_id: str
-    held: bool = False
-    holder: str = ""
-    since: str = ""
-    expires_in: float = 0.0
-    epoch: int = 0
-    seq: int = 0
-    turns: int = 0
-    restarts: int = 0
-    last_activity: str = ""
-    goal: str = ""
-    problem: str = ""
-
-
-class DeleteReport(msgspec.Struct, frozen=True):
-    """How many objects were deleted, and the keys that the store would not delete."""
-
-    deleted: int
-    refused: list[str]
-
-
 class Client:
-    """Where the records are: a directory, or a store by its URL. A context manager.
+    """Where the agents are: in a directory, in a store by its URL, or behind a server. A context manager.
 
-    Exactly one of `local_dir` and `store` is given, or `POLIGN_STORE` in `env` (by default the process's environment).
-    Raises Invalid or StoreUnsupported for a place that cannot be used.
+    At most one of `local_dir`, `store` and `url` is given; without, `POLIGN_STORE` or `POLIGN_URL` in `env` (by default
+    the process's environment) says it. A server's `url` may list several replicas, separated by commas; `api_key`, or
+    `POLIGN_API_KEY`, is its key. Raises Invalid or StoreUnsupported for a place that cannot be used.
     """
 
     def __init__(
@@ -80,22 +38,25 @@ class Client:
         *,
         local_dir: str | os.PathLike[str] | None = None,
         store: str | Store | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
         environment = os.environ if env is None else env
-        if local_dir is not None and store is not None:
-            raise Invalid("give either local_dir or store, not both")
-        self._owned = store is None or isinstance(store, str)
-        self._probed = False
-        self._agents: weakref.WeakSet[ResumedAgent] = weakref.WeakSet()
-        if local_dir is not None:
-            self.store: Store = DirectoryStore(local_dir)
-        elif isinstance(store, str):
-            self.store = open_store(store)
-        elif store is not None:
-            self.store = store
+        if sum(place is not None for place in (local_dir, store, url)) > 1:
+            raise Invalid("give one of local_dir, store and url, not several")
+        if local_dir is None and store is None and url is None:
+            store, url = environment.get("POLIGN_STORE") or None, environment.get("POLIGN_URL") or None
+            if store and url:
+                raise Invalid("POLIGN_STORE and POLIGN_URL are both set", hint="unset one, or pass store= or url=")
+        self.backend: Backend
+        if url is not None:
+            from .remote import RemoteBackend  # httpx is loaded by those who need it
+
+            self.backend = RemoteBackend(url.split(","), api_key or environment.get("POLIGN_API_KEY"))
         else:
-            self.store = open_store(_from_environment(environment))
+            self.backend = StoreBackend(_open(local_dir, store, environment), owned=not _is_store(store))
+        self._agents: weakref.WeakSet[ResumedAgent] = weakref.WeakSet()
 
     def resume(
         self, agent_id: str, *, token_budget: int = briefing.DEFAULT_BUDGET, lease_ttl: float = DEFAULT_TTL,
@@ -124,7 +85,7 @@ class Client:
             takeover=takeover,
             counter=counter_for(model) if counter is None else counter,
         )
-        agent = ResumedAgent(agent_id, self.store, options, self._probe)
+        agent = ResumedAgent(agent_id, self.backend, options)
         self._agents.add(agent)
         try:
             agent.refresh() if defer_lease else agent.acquire()
@@ -135,34 +96,20 @@ class Client:
 
     def agents(self) -> list[AgentStatus]:
         """Every agent that has records, by id. One that cannot be read is listed with its `problem`."""
-        found = []
-        for segment in self.store.names(AGENTS):
-            agent_id = decode_id(segment)
-            if not _is_own(segment, agent_id):
-                continue
-            try:
-                found.append(self.status(agent_id))
-            except NotFound:
-                continue  # deleted
-            except (Corrupt, FormatTooNew) as error:
-                found.append(AgentStatus(agent_id=agent_id, problem=str(error)))
-        return found
+        return self.backend.agents()
 
     def status(self, agent_id: str) -> AgentStatus:
         """Who holds an agent and what it is doing; reading needs no lease. Raises NotFound."""
-        chain, replay, state = self._read(agent_id)
-        held = self._blocker(chain, replay)
-        return AgentStatus(
-            agent_id=agent_id, held=held is not None, holder=held.holder if held else "",
-            since=held.since if held else "", expires_in=held.expires_in if held else 0.0, epoch=replay.lease.epoch,
-            seq=replay.seq, turns=state.turn_count, restarts=max(0, state.starts - 1), last_activity=state.last_at,
-            goal=state.working.goal or "",
-        )  # fmt: skip
+        return self.backend.status(agent_id)
 
     def briefing(self, agent_id: str, *, token_budget: int = briefing.DEFAULT_BUDGET, model: str | None = None) -> str:
         """The briefing that a process would get that opened the agent now. Raises NotFound."""
         budget = briefing.check_budget(token_budget)
-        _, _, state = self._read(agent_id)
+        chain = self.backend.chain(agent_id)
+        replay = self.backend.run(chain.load())
+        state = fold_state(chain.prefix, replay)
+        if replay.seq == 0 or state.deleted:
+            raise NotFound("there is no such agent", agent_id=agent_id)
         built = briefing.build(
             state, agent_id=agent_id, restarts=state.starts, now=rfc3339(), budget=budget, counter=counter_for(model)
         )
@@ -174,26 +121,13 @@ class Client:
         What could not be deleted is tried again by a second call. Raises NotFound, and LeaseHeld while another process
         holds the agent, unless `takeover` is given.
         """
-        chain, replay, state = self._load(agent_id)
-        if replay.seq == 0 or (state.deleted and not self._has_leftovers(chain, replay)):
-            raise NotFound("there is no such agent", agent_id=agent_id)
-        self._probe()
-        claim = chain.acquire(ttl=DEFAULT_TTL, holder=new_holder(), host=this_host(), takeover=takeover)
-        run(claim, self.store)
-        empty = State()
-        empty.deleted = True
-        try:
-            deleted, refused = run(erase(chain, empty.to_json()), self.store)
-        finally:
-            self._hand_back(chain)
-        return DeleteReport(deleted, refused)
+        return self.backend.delete(agent_id, takeover=takeover)
 
     def close(self) -> None:
-        """Close the agents that are still open, which hands their leases back; then the store, if opened here."""
+        """Close the agents that are still open, which hands their leases back; then the place, if opened here."""
         for agent in list(self._agents):
             agent.close()
-        if self._owned:
-            self.store.close()
+        self.backend.close()
 
     def __enter__(self) -> Self:
         return self
@@ -203,68 +137,20 @@ class Client:
     ) -> None:
         self.close()
 
-    def _read(self, agent_id: str) -> tuple[Chain, Replay, State]:
-        chain, replay, state = self._load(agent_id)
-        if replay.seq == 0 or state.deleted:
-            raise NotFound("there is no such agent", agent_id=agent_id)
-        return chain, replay, state
 
-    def _load(self, agent_id: str) -> tuple[Chain, Replay, State]:
-        chain = Chain(agent_prefix(agent_id), agent_id)
-        replay = run(chain.load(), self.store)
-        return chain, replay, fold_state(chain.prefix, replay)
-
-    def _probe(self) -> None:
-        """Check once, before the first write, that the store can do what the chain needs."""
-        for attempt in range(ATTEMPTS):
-            if self._probed:
-                return
-            try:
-                probe(self.store)
-                self._probed = True
-            except StoreUnavailable:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                time.sleep(Env().pause(attempt).seconds)
-
-    def _blocker(self, chain: Chain, replay: Replay) -> LeaseHeld | None:
-        try:
-            return run(chain.blocker(replay), self.store)
-        except StoreDenied:
-            # The store's clock may need the right to write. To show who holds the lease, this machine's will do.
-            return run(chain.blocker(replay), MemoryStore())
-
-    def _has_leftovers(self, chain: Chain, replay: Replay) -> bool:
-        """Whether there are objects of a deleted agent that the store did not delete then."""
-        end = max(replay.base, replay.origin)
-        kept = {entry_key(chain.prefix, seq) for seq in (*replay.claims, *range(end, replay.seq + 1))}
-        kept.add(snapshot_key(chain.prefix, replay.base))
-        return any(stat.key not in kept for stat in self.store.list(chain.prefix))
-
-    def _hand_back(self, chain: Chain) -> None:
-        try:
-            if chain.owned and chain.pending is None:
-                run(chain.append("release"), self.store)
-        except RecallError as error:
-            log.warning("the lease could not be given back, it expires by itself: %s", error)
+def _is_store(store: str | Store | None) -> TypeGuard[Store]:
+    return store is not None and not isinstance(store, str)
 
 
-def _is_own(segment: str, agent_id: str) -> bool:
-    """Whether a name below `agents/` is one that we give, not somebody else's."""
-    try:
-        return encode_id(agent_id) == segment
-    except Invalid:
-        return False
-
-
-def _from_environment(env: Mapping[str, str]) -> str:
-    if url := env.get("POLIGN_STORE"):
-        return url
-    if env.get("POLIGN_URL"):
-        raise StoreUnsupported("POLIGN_URL: this version reads and writes a store itself", hint="set POLIGN_STORE")
-    raise Invalid(
-        "no place for the records was given", hint="pass local_dir= or store=, or set POLIGN_STORE in the environment"
-    )
+def _open(local_dir: str | os.PathLike[str] | None, store: str | Store | None, env: Mapping[str, str]) -> Store:
+    if local_dir is not None:
+        return DirectoryStore(local_dir)
+    if _is_store(store):
+        return store
+    if isinstance(store, str):
+        return open_store(store, env=env)
+    hint = "pass local_dir=, store= or url=, or set POLIGN_STORE or POLIGN_URL in the environment"
+    raise Invalid("no place for the records was given", hint=hint)
 
 
 def _check_ttl(ttl: float) -> float:

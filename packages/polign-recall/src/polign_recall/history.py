@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .chain import Chain, Entry, run
 from .chain.entries import open_entry
@@ -42,15 +42,15 @@ def entries(
     yield from tail
 
 
-def records(chain: Chain, store: Store, *, newest_first: bool = False) -> Iterator[Record]:
-    """Every record, in order. Raises Corrupt, naming the entry or the key."""
-    for entry in entries(chain, store, newest_first=newest_first):
+def records(entries: Iterable[Entry], agent_id: str, *, newest_first: bool = False) -> Iterator[Record]:
+    """The records of these entries, in order. Raises Corrupt, naming the entry."""
+    for entry in entries:
         raws = reversed(entry.records) if newest_first else entry.records
         for raw in raws:
             try:
                 yield decode(raw)
             except Corrupt as error:
-                raise Corrupt(f"entry {entry.seq}: {error.message}", agent_id=chain.agent_id) from error
+                raise Corrupt(f"entry {entry.seq}: {error.message}", agent_id=agent_id) from error
 
 
 def _read(chain: Chain, store: Store, first: int, last: int) -> list[Entry]:

@@ -37,6 +37,13 @@ def put(store: Store, prefix: str, data: str | bytes | BinaryIO) -> StoredValue:
 
     Raises TooLarge above 100 MB, Invalid for what is none of these, StoreUnavailable, StoreDenied.
     """
+    source, size, digest = measured(data)
+    run(create_once(f"{prefix}outputs/{digest}", source, Env()), store)
+    return StoredValue(f"out-{digest}", size)
+
+
+def measured(data: str | bytes | BinaryIO) -> tuple[bytes | BinaryIO, int, str]:
+    """What `put` stores, its size in bytes and its digest. Raises TooLarge, Invalid."""
     source = data.encode() if isinstance(data, str) else data
     if isinstance(source, bytes | bytearray | memoryview):
         source = bytes(source)
@@ -46,20 +53,24 @@ def put(store: Store, prefix: str, data: str | bytes | BinaryIO) -> StoredValue:
     if size > MAX_BYTES:
         hint = "store it in parts, or keep it elsewhere and record a pointer to it"
         raise TooLarge(f"an output of more than {MAX_BYTES:,} bytes", hint=hint)
-    run(create_once(f"{prefix}outputs/{digest}", source, Env()), store)
-    return StoredValue(f"out-{digest}", size)
+    return source, size, digest
 
 
 def get(store: Store, prefix: str, ref: str, start: int = 0, length: int | None = None) -> bytes:
     """A stored value, or the part of it that begins at byte `start`. Raises Invalid, NotFound."""
-    if not isinstance(ref, str) or not _REF.fullmatch(ref):
-        raise Invalid(f"{ref!r} is not a reference to an output", hint="it looks like out- and 32 hex digits")
-    if start < 0 or (length is not None and length < 0):
-        raise Invalid("start and length are byte counts, 0 or more")
+    check_part(ref, start, length)
     blob = store.get(f"{prefix}outputs/{ref.removeprefix('out-')}", start, length)
     if blob is None:
         raise NotFound(f"there is no output {ref}")
     return blob.data
+
+
+def check_part(ref: str, start: int, length: int | None) -> None:
+    """Raise Invalid for what is no reference to an output, or no part of one."""
+    if not isinstance(ref, str) or not _REF.fullmatch(ref):
+        raise Invalid(f"{ref!r} is not a reference to an output", hint="it looks like out- and 32 hex digits")
+    if start < 0 or (length is not None and length < 0):
+        raise Invalid("start and length are byte counts, 0 or more")
 
 
 def _measure(stream: BinaryIO) -> tuple[int, str]:

@@ -14,17 +14,16 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from .chain import Chain, FoldJob, Replay, fold, fold_job, folded, run
+from .chain import Chain, FoldJob, Replay, fold, fold_job, folded
 from .chain.entries import Kind, Link
 from .chain.steps import Steps
 from .errors import Closed, Corrupt, Invalid, LeaseLost, LeaseNotHeld, RecallError, StoreUnavailable, WriteUnknown
 from .records import Record, Turn, decode, encode
 from .state import State, fold_state
-from .stores.base import Store
 
 log = logging.getLogger("polign_recall")
 
@@ -35,6 +34,12 @@ FOLD_AGAIN_AFTER = 16
 MAX_BATCH_BYTES = 4_000_000
 """A group commit is closed at this size."""
 T = TypeVar("T")
+
+
+class Run(Protocol):
+    """Carries a generator of the chain out, in the calling thread; see `Backend.run`."""
+
+    def __call__(self, steps: Steps[T], /) -> T: ...  # noqa: D102
 
 
 class _Job:
@@ -52,9 +57,9 @@ class _Job:
 class Writer:
     """Owns a chain and its state; all its methods may be called from any thread."""
 
-    def __init__(self, chain: Chain, store: Store) -> None:
+    def __init__(self, chain: Chain, run: Run) -> None:
         self.chain = chain
-        self.store = store
+        self._run = run
         self.state = State()
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -78,7 +83,7 @@ class Writer:
             if self.chain.owned:
                 return
             self._open = False
-            replay = run(claim, self.store)
+            replay = self._run(claim)
             try:
                 with self._reading:
                     self.state = fold_state(self.chain.prefix, replay)
@@ -96,7 +101,7 @@ class Writer:
         """Read the state from the store, unless this process owns the chain: then it is at hand."""
         if self.chain.owned:
             return
-        state = fold_state(self.chain.prefix, run(self.chain.load(), self.store))
+        state = fold_state(self.chain.prefix, self._run(self.chain.load()))
         with self._reading:
             if not self.chain.owned:  # else another thread has acquired it meanwhile, and knows more
                 self.state = state
@@ -193,7 +198,7 @@ class Writer:
                 for job in group:
                     if job is None:
                         return
-                    self._run(job)
+                    self._obey(job)
 
     def _take(self) -> list[_Job | None]:
         """Wait for a job until it is time to renew, then take all that are queued; empty when it is time."""
@@ -214,7 +219,7 @@ class Writer:
             return ttl / 20
         return max(0.001, chain.deadline - ttl * 2 / 3 - chain.env.clock())
 
-    def _run(self, job: _Job) -> None:
+    def _obey(self, job: _Job) -> None:
         try:
             job.future.set_result(job.command() if job.command else None)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller that waits
@@ -265,7 +270,7 @@ class Writer:
                 ) from error
         self._written_turns = turns
         try:
-            link = run(chain.append(kind, encoded), self.store)
+            link = self._run(chain.append(kind, encoded))
         except WriteUnknown:
             self._settle()
         else:
@@ -275,7 +280,7 @@ class Writer:
         """Resolve the pending write; for as long as it takes while the lease runs."""
         while True:
             try:
-                self._acknowledge(run(self.chain.settle(), self.store))
+                self._acknowledge(self._run(self.chain.settle()))
                 return
             except WriteUnknown as error:
                 self._warn("no answer from the store, trying on: %s", error)
@@ -329,7 +334,7 @@ class Writer:
         """In a thread of its own: fold, then tell the writer's thread."""
         done = False
         try:
-            refused = run(fold(job, self.chain.env), self.store)
+            refused = self._run(fold(job, self.chain.env))
             done = True
             if refused:
                 log.warning("%d folded objects could not be deleted (is the delete right missing?)", len(refused))

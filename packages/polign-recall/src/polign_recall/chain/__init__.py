@@ -1,6 +1,6 @@
 """The chain: how an agent's records and its lease live in a store (docs/PROTOCOL.md)."""
 
-from .drivers import run, run_async
+from .drivers import drive, run, run_async
 from .entries import FORMAT, Entry, Host, Lease, Link, Snapshot
 from .folding import FoldJob, create_once, erase, fold, fold_job, folded
 from .keys import agent_prefix, decode_id, encode_id
@@ -9,6 +9,6 @@ from .protocol import Chain, Env, Replay
 
 __all__ = [
     "FORMAT", "Chain", "Entry", "Env", "FoldJob", "Host", "Lease", "Link", "Replay", "Snapshot", "agent_prefix",
-    "create_once", "decode_id", "encode_id", "erase", "fold", "fold_job", "folded", "new_holder", "run",
+    "create_once", "decode_id", "drive", "encode_id", "erase", "fold", "fold_job", "folded", "new_holder", "run",
     "run_async", "this_host",
 ]  # fmt: skip

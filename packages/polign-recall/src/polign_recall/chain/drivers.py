@@ -7,15 +7,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..errors import StoreError
+from ..errors import RecallError, StoreError
 from ..stores.base import Blob, Store
 from .steps import Create, Delete, Get, GetMany, List, Now, Sleep, Step, Steps, T
 
 
-def run(steps: Steps[T], store: Store, sleep: Callable[[float], object] = time.sleep) -> T:
+def run(steps: Steps[T], store: Store) -> T:
     """Run a generator to its end on `store`, in this thread, and give its result."""
+    return drive(steps, lambda step: perform(step, store))
+
+
+def drive(steps: Steps[T], perform: Callable[[Any], Any]) -> T:
+    """Run a generator to its end: `perform` carries out each step, but for the pauses, and its errors go back in."""
     answer: Any = None
-    problem: StoreError | None = None
+    problem: RecallError | None = None
     while True:
         try:
             step = steps.send(answer) if problem is None else steps.throw(problem)
@@ -24,8 +29,11 @@ def run(steps: Steps[T], store: Store, sleep: Callable[[float], object] = time.s
             return result
         answer = problem = None
         try:
-            answer = sleep(step.seconds) if isinstance(step, Sleep) else perform(step, store)
-        except StoreError as error:
+            if isinstance(step, Sleep):
+                time.sleep(step.seconds)
+            else:
+                answer = perform(step)
+        except RecallError as error:
             problem = error
 
 

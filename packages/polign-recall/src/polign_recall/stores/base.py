@@ -106,7 +106,7 @@ class Store(Protocol):
         """The distinct segments that follow `prefix` in the keys, ascending. `prefix` is `""` or ends in `/`.
 
         With keys `a/x/1`, `a/x/2` and `a/y`, `names("a/")` is `["x", "y"]`. A folder without keys has no
-        name.
+        name, though some stores show it for a while after its last key was deleted.
         """
         ...
 
@@ -157,6 +157,11 @@ def check_range(start: int, length: int | None) -> None:
     """Raise `Invalid` when a part of a value is asked for with a negative start or length."""
     if start < 0 or (length is not None and length < 0):
         raise Invalid(f"a part of a value has no negative start or length ({start}, {length})")
+
+
+def whole(data: bytes | BinaryIO) -> bytes:
+    """The value to write, for a store that writes it in one go. A file object is read to its end."""
+    return bytes(data) if isinstance(data, bytes | bytearray | memoryview) else data.read()
 
 
 def probe(store: Store) -> None:

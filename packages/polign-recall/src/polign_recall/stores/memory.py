@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import BinaryIO, ClassVar
 
-from .base import Blob, Outcome, Stat, check_folder, check_key, check_prefix, check_range
+from .base import Blob, Outcome, Stat, check_folder, check_key, check_prefix, check_range, whole
 
 
 class MemoryStore:
@@ -37,7 +37,7 @@ class MemoryStore:
     def create(self, key: str, data: bytes | BinaryIO) -> Outcome:
         """Write `data` under `key` unless the key has a value. See `Store.create`; never UNKNOWN here."""
         check_key(key)
-        value = bytes(data) if isinstance(data, bytes | bytearray | memoryview) else data.read()
+        value = whole(data)
         with self._lock:
             if key in self._blobs:
                 return Outcome.EXISTS

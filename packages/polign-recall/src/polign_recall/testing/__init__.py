@@ -1,1 +1,5 @@
-"""Tools for tests: `polign_recall.testing.conformance` checks a store of your own against the contract."""
+"""Tools for tests.
+
+`conformance` checks a store of your own against the contract. `servers` starts real object stores and a database on
+this machine, and `proxy` breaks HTTP on purpose; both serve this project's own tests.
+"""

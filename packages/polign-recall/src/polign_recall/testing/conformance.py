@@ -59,7 +59,7 @@ CORE_SEGMENTS = [
     "-dash",
     "--",
     "equals=plus+",
-    "x" * 200,
+    "x" * 240,
     "%C3%9C" * 33,
     "00000000000000000001",
     "00000000000000000001.snap",
@@ -111,6 +111,8 @@ class StoreConformance:
     clock_grain = 0.05
     """Seconds after which two writes have different times. Version tags made of times need as much between
     them."""
+    folders_linger = False
+    """Whether `names` may show a folder for a while after its last key was deleted."""
 
     # -- create and get
     # ----------------------------------------------------------------------------------------
@@ -303,7 +305,9 @@ class StoreConformance:
         assert store.names(f"{area}x/log/") == ["1", "2"]
         assert store.names(f"{area}none/") == []
         store.delete([f"{area}x/log/1", f"{area}x/log/2"])
-        assert store.names(area) == ["file", "x-1", "y%2Fz"], "a folder without keys has no name"
+        if not self.folders_linger:
+            assert store.names(area) == ["file", "x-1", "y%2Fz"], "a folder without keys has no name"
+        assert store.names(f"{area}x/log/") == []
         with pytest.raises(Invalid):
             store.names(f"{area}x")
 
@@ -372,24 +376,33 @@ class StoreConformance:
     # -- at the same time
     # --------------------------------------------------------------------------------------
 
+    def test_many_read_at_once(self, store: Store) -> None:
+        area = _area()
+        keys = [f"{area}{number:02d}" for number in range(30)]
+        with ThreadPoolExecutor(max(2, store.parallel)) as pool:
+            assert set(pool.map(lambda key: store.create(key, key.encode()), keys)) == {CREATED}
+            assert list(pool.map(lambda key: _data(store, key), keys)) == [key.encode() for key in keys]
+
     def test_racing_creators_have_one_winner(self, store: Store) -> None:
+        """A creator that gets no answer sends again, as the chain does; EXISTS may then mean its own first attempt."""
         area = _area()
         keys = [f"{area}{number:04d}" for number in range(self.contended_keys)]
         barrier = threading.Barrier(self.creators, timeout=120)
 
-        def race(creator: int) -> list[Outcome]:
+        def race(creator: int) -> list[list[Outcome]]:
             outcomes = []
             for key in keys:
                 barrier.wait()
-                outcomes.append(store.create(key, b"creator %d" % creator))
+                outcomes.append(_create_surely(store, key, b"creator %d" % creator))
             return outcomes
 
         with ThreadPoolExecutor(self.creators) as pool:
             columns = list(pool.map(race, range(self.creators)))
-        for key, outcomes in zip(keys, zip(*columns, strict=True), strict=True):
-            assert outcomes.count(CREATED) == 1, f"{outcomes.count(CREATED)} winners"
-            assert outcomes.count(EXISTS) == self.creators - 1
-            assert _data(store, key) == b"creator %d" % outcomes.index(CREATED)
+        for key, answers in zip(keys, zip(*columns, strict=True), strict=True):
+            winner = int(_data(store, key).removeprefix(b"creator "))
+            told = [creator for creator, outcomes in enumerate(answers) if CREATED in outcomes]
+            assert told in ([winner], []), f"{len(told)} winners of {key}"
+            assert told or Outcome.UNKNOWN in answers[winner], "the winner was not told"
 
     def test_list_misses_nothing_created_before_it(self, store: Store) -> None:
         area = _area()
@@ -451,6 +464,16 @@ def _data(store: Store, key: str) -> bytes:
     blob = store.get(key)
     assert blob is not None, f"{key!r} is absent"
     return blob.data
+
+
+def _create_surely(store: Store, key: str, value: bytes) -> list[Outcome]:
+    """Create a key until there is an answer; gives all of them."""
+    outcomes = []
+    for _ in range(10):
+        outcomes.append(store.create(key, value))
+        if outcomes[-1] is not Outcome.UNKNOWN:
+            return outcomes
+    raise AssertionError(f"no answer says whether {key} was written")
 
 
 def _newest(stats: list[Stat]) -> int:
