@@ -11,7 +11,7 @@ CORE = ROOT / "packages/polign-recall/src/polign_recall"
 # From the ground up; a layer may import those before it, and itself.
 LAYERS = [
     "errors", "stores", "chain", "text", "records", "state", "tokens", "briefing", "outputs", "history", "writer",
-    "agent", "client",
+    "backend", "remote", "agent", "client",
 ]  # fmt: skip
 ABOVE = {"__init__", "testing"}
 MODULES = {"polign-recall": "polign_recall", "polign-db": "polign_db", "recall-langgraph": "recall_langgraph"}

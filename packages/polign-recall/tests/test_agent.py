@@ -24,20 +24,14 @@ from polign_recall.writer import FOLD_AFTER
 
 
 @pytest.fixture
-def client():
-    with Client(store=MemoryStore()) as client:
-        yield client
-
-
-@pytest.fixture
 def agent(client):
     with client.resume("a") as agent:
         yield agent
 
 
-def entries(client):
+def entries(store):
     """The kinds of the entries in the chain, and the number of their records."""
-    replay = run(Chain(agent_prefix("a"), "a").load(), client.store)
+    replay = run(Chain(agent_prefix("a"), "a").load(), store)
     return [(link.entry.kind, len(link.entry.records)) for link in replay.links]
 
 
@@ -77,17 +71,17 @@ def test_a_plan_comes_in_several_shapes(agent):
         ({"plan": [PlanStep("s", "soon")]}, "'soon'"), ({"plan": [{"step": object()}, None]}, "a step of a plan"),
     ],
 )  # fmt: skip
-def test_a_working_state_that_cannot_be_used_is_named(client, agent, fields, told):
-    before = entries(client)
+def test_a_working_state_that_cannot_be_used_is_named(store, agent, fields, told):
+    before = entries(store)
 
     with pytest.raises(Invalid, match=told):
         agent.update_working_state(**fields)
 
-    assert entries(client) == before
+    assert entries(store) == before
 
 
-def test_a_record_larger_than_a_briefing_could_ever_show_is_refused(client, agent):
-    before = entries(client)
+def test_a_record_larger_than_a_briefing_could_ever_show_is_refused(store, agent):
+    before = entries(store)
 
     for record in (
         lambda: agent.update_working_state(notes="x" * 100_000),
@@ -97,7 +91,7 @@ def test_a_record_larger_than_a_briefing_could_ever_show_is_refused(client, agen
         with pytest.raises(TooLarge, match=r"agent 'a'.*store_output"):
             record()
 
-    assert entries(client) == before
+    assert entries(store) == before
 
 
 # ---- pins, pointers, milestones ------------------------------------------------------------------------------------
@@ -145,8 +139,8 @@ def test_milestones_are_in_the_next_context(client, agent):
 
 
 @pytest.mark.parametrize("text", ["", "  \n", 5, b"x"])
-def test_texts_that_say_nothing_are_named(client, agent, text):
-    before = entries(client)
+def test_texts_that_say_nothing_are_named(store, agent, text):
+    before = entries(store)
 
     for record in (
         agent.milestone, agent.pin, agent.unpin, agent.remove_pointer, lambda t: agent.pin("p", id=t),
@@ -158,7 +152,7 @@ def test_texts_that_say_nothing_are_named(client, agent, text):
 
     with pytest.raises(Invalid, match="a pointer's note is a text"):
         agent.set_pointer("n", "k", "t", note=5)
-    assert entries(client) == before
+    assert entries(store) == before
 
 
 # ---- turns ---------------------------------------------------------------------------------------------------------
@@ -181,7 +175,7 @@ def test_turns_are_numbered_and_read_back_word_for_word(client, agent):
     assert agent.recent_turns(0) == agent.recent_turns(-1) == []
 
 
-def test_all_turns_are_read_back_across_folds(client, agent):
+def test_all_turns_are_read_back_across_folds(client, store, agent):
     for number in range(4 * FOLD_AFTER):
         agent.record_turn("user", f"turn {number}", message_id=f"m{number}")
         if number % 50 == 0:
@@ -189,7 +183,7 @@ def test_all_turns_are_read_back_across_folds(client, agent):
     agent.close()
 
     with client.resume("a") as again:
-        assert client.store.list("agents/a/history/")
+        assert store.list("agents/a/history/")
         assert [turn.content for turn in again.turns()] == [f"turn {n}" for n in range(256)]
         assert [turn.seq for turn in again.turns(after=100, limit=3)] == [101, 102, 103]
         assert list(again.turns(limit=-1)) == list(again.turns(after=999)) == []
@@ -220,13 +214,13 @@ def test_reading_needs_no_lease_and_goes_on_while_others_write(client, agent):
         ({"calls": [Call(None, "n")]}, "calls are Call objects"), ({"calls": [Call("1", 7)]}, "calls are Call objects"),
     ],
 )  # fmt: skip
-def test_a_turn_that_cannot_be_used_is_named(client, agent, turn, told):
-    before = entries(client)
+def test_a_turn_that_cannot_be_used_is_named(store, agent, turn, told):
+    before = entries(store)
 
     with pytest.raises(Invalid, match=f"agent 'a'.*{told}"):
         agent.record_turn(**{"role": "user", **turn})
 
-    assert entries(client) == before
+    assert entries(store) == before
 
 
 BROKEN = [
@@ -290,7 +284,7 @@ def test_what_is_submitted_meanwhile_becomes_one_entry_in_order(gate):
 
         assert [future.result() for future in futures] == [[n + 1, 0] for n in range(200)]
         assert [turn.content for turn in agent.turns()] == [str(n) for n in range(200)]
-        kinds = entries(client)
+        kinds = entries(gate)
         assert kinds[0] == ("claim", 0)
         assert len(kinds) <= 3
         assert sum(records for _, records in kinds) == 400
@@ -305,7 +299,7 @@ def test_a_large_group_becomes_several_entries(gate, monkeypatch):
         gate.open.set()
 
         assert [future.result() for future in futures] == [[n + 1] for n in range(20)]
-        assert max(records for _, records in entries(client)) <= 4
+        assert max(records for _, records in entries(gate)) <= 4
 
 
 def test_flush_waits_for_all_of_it_and_no_longer_than_told(gate):
@@ -333,11 +327,11 @@ def test_flush_raises_what_failed_once(agent):
     assert len(list(agent.turns())) == 1
 
 
-def test_nothing_submitted_is_done_at_once(client, agent):
-    before = entries(client)
+def test_nothing_submitted_is_done_at_once(store, agent):
+    before = entries(store)
 
     assert agent.submit().result(timeout=0) == []
-    assert entries(client) == before
+    assert entries(store) == before
 
 
 async def test_a_cancelled_task_does_not_lose_its_write(gate):

@@ -17,7 +17,6 @@ from polign_recall import (
     TooLarge,
 )
 from polign_recall.chain import decode_id, encode_id
-from polign_recall.stores import MemoryStore
 
 from .faulty import Faulty
 
@@ -28,22 +27,16 @@ LEGAL = [
 ILLEGAL = ["", "a\0b", "\n", "\x1b[31m", "\x7f", "x" * 241, "x" * 600, "日" * 30, "\ud800", None, 5, b"bytes", ["a"]]
 
 
-@pytest.fixture
-def client():
-    with Client(store=MemoryStore()) as client:
-        yield client
-
-
 # ---- agent ids -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("agent_id", ILLEGAL, ids=lambda agent_id: repr(agent_id)[:12])
-def test_an_agent_id_that_cannot_be_used_is_named(client, agent_id):
+def test_an_agent_id_that_cannot_be_used_is_named(client, store, agent_id):
     for use in (client.resume, client.status, client.briefing, client.delete_agent):
         with pytest.raises(Invalid, match=r"^\[invalid\] (an )?agent id"):
             use(agent_id)
 
-    assert client.store.list("") == []
+    assert store.list("") == []
 
 
 def test_any_other_agent_id_works_and_collides_with_none(tmp_path):
@@ -100,12 +93,12 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("name", "value", "told"), ARGUMENTS, ids=lambda value: repr(value)[:16])
-def test_an_argument_that_cannot_be_used_is_named(client, name, value, told):
+def test_an_argument_that_cannot_be_used_is_named(client, store, name, value, told):
     with pytest.raises(Invalid, match=told) as caught:
         client.resume("a", **{name: value})
 
     assert isinstance(caught.value, ValueError)
-    assert client.store.list("") == []
+    assert store.list("") == []
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,8 @@ from polign_recall.stores import DirectoryStore, MemoryStore
 from .faulty import Faulty, away
 
 
-@pytest.fixture
-def client():
-    with Client(store=MemoryStore()) as client:
-        yield client
-
-
-def keys(client, prefix="agents/"):
-    return [stat.key for stat in client.store.list(prefix)]
+def keys(store, prefix="agents/"):
+    return [stat.key for stat in store.list(prefix)]
 
 
 # ---- where the records are -----------------------------------------------------------------------------------------
@@ -57,14 +51,16 @@ def test_a_directory_is_named_in_several_ways(tmp_path, monkeypatch, form):
 @pytest.mark.parametrize(
     ("arguments", "error", "told"),
     [
-        ({"env": {}}, Invalid, "local_dir= or store=, or set POLIGN_STORE"),
+        ({"env": {}}, Invalid, "local_dir=, store= or url=, or set POLIGN_STORE"),
         ({"env": {"POLIGN_STORE": ""}}, Invalid, "set POLIGN_STORE"),
-        ({"local_dir": "/tmp", "store": "memory:"}, Invalid, "either local_dir or store, not both"),
+        ({"local_dir": "/tmp", "store": "memory:"}, Invalid, "one of local_dir, store and url"),
         ({"local_dir": ""}, Invalid, "not the path of a directory"), ({"store": ""}, Invalid, "not the path"),
-        ({"store": "s4://bucket"}, StoreUnsupported, "there is no store for s4: URLs"),
-        ({"env": {"POLIGN_URL": "http://127.0.0.1:1"}}, StoreUnsupported, "POLIGN_URL"),
+        ({"store": "s4://bucket"}, StoreUnsupported, "no store for s4: "),
+        ({"store": "memory:", "url": "http://127.0.0.1:1"}, Invalid, "one of local_dir, store and url"),
+        ({"env": {"POLIGN_URL": "http://127.0.0.1:1", "POLIGN_STORE": "memory:"}}, Invalid, "are both set"),
+        ({"url": "ftp://127.0.0.1"}, Invalid, "not the URL of a server"), ({"url": ""}, Invalid, "not the URL"),
     ],
-    ids=range(7),
+    ids=range(10),
 )  # fmt: skip
 def test_a_place_that_cannot_be_used_is_named(arguments, error, told):
     with pytest.raises(error, match=told):
@@ -229,21 +225,21 @@ def test_agents_are_listed_by_id_whatever_it_looks_like(client):
     assert {client.status(agent_id).epoch for agent_id in ids} == {1}
 
 
-def test_what_others_keep_below_agents_is_passed_over(client):
+def test_what_others_keep_below_agents_is_passed_over(client, store):
     client.resume("a/b").close()
     for name in ("a%2fb", "%00", "%FF", "not ours", "%zz", "~x"):
-        client.store.create(f"agents/{name}/log/00000000000000000001", b"{}")
+        store.create(f"agents/{name}/log/00000000000000000001", b"{}")
 
     assert [(status.agent_id, bool(status.problem)) for status in client.agents()] == [("a/b", False), ("~x", True)]
 
 
-def test_an_agent_that_cannot_be_read_is_listed_with_its_problem(client):
+def test_an_agent_that_cannot_be_read_is_listed_with_its_problem(client, store):
     for agent_id in ("bad", "good"):
         with client.resume(agent_id) as agent:
             agent.update_working_state(goal=agent_id)
     key = "agents/bad/log/00000000000000000002"
-    client.store.delete([key])
-    client.store.create(key, b'{"v": 1, ')
+    store.delete([key])
+    store.create(key, b'{"v": 1, ')
 
     bad, good = client.agents()
 
@@ -267,10 +263,10 @@ def test_the_briefing_from_outside_is_that_of_the_next_start(client):
 
 
 @pytest.mark.parametrize("look", ["status", "briefing", "delete_agent"])
-def test_an_agent_that_is_not_there_is_named(client, look):
+def test_an_agent_that_is_not_there_is_named(client, store, look):
     with pytest.raises(NotFound, match="agent 'nobody': there is no such agent"):
         getattr(client, look)("nobody")
-    assert keys(client) == []
+    assert keys(store) == []
 
 
 # ---- deleting ------------------------------------------------------------------------------------------------------
@@ -284,9 +280,9 @@ def filled(client, turns=100):
         agent.pin("secret rule")
 
 
-def test_a_deleted_agent_is_gone_and_fresh_when_opened_again(client):
+def test_a_deleted_agent_is_gone_and_fresh_when_opened_again(client, store):
     filled(client)
-    assert keys(client, "agents/a/history/")
+    assert keys(store, "agents/a/history/")
 
     report = client.delete_agent("a")
 
@@ -296,7 +292,7 @@ def test_a_deleted_agent_is_gone_and_fresh_when_opened_again(client):
     for look in (client.status, client.briefing, client.delete_agent):
         with pytest.raises(NotFound):
             look("a")
-    assert not any(b"secret" in client.store.get(key).data for key in keys(client))
+    assert not any(b"secret" in store.get(key).data for key in keys(store))
     with client.resume("a") as agent:
         assert (agent.context.fresh, agent.context.restarts, list(agent.turns())) == (True, 0, [])
         assert agent.recorded_ids(["x"]) == set()
@@ -307,13 +303,13 @@ def test_a_deleted_agent_is_gone_and_fresh_when_opened_again(client):
         assert agent.context.restarts == 1
 
 
-def test_a_life_after_deletion_can_be_deleted_too(client):
+def test_a_life_after_deletion_can_be_deleted_too(client, store):
     for _ in range(3):
         filled(client, turns=70)
         client.delete_agent("a")
 
     assert client.agents() == []
-    assert not any(b"secret" in client.store.get(key).data for key in keys(client))
+    assert not any(b"secret" in store.get(key).data for key in keys(store))
 
 
 def test_a_stalled_holder_of_a_deleted_agent_stays_fenced(client):
@@ -359,7 +355,7 @@ def test_what_could_not_be_deleted_is_reported_and_tried_again(kind):
     assert client.agents() == []
     store.clings_to = "nothing"
     assert client.delete_agent("a").refused == []
-    assert not any(b"secret" in store.get(key).data for key in keys(client))
+    assert not any(b"secret" in store.get(key).data for key in keys(store))
     with pytest.raises(NotFound):
         client.delete_agent("a")
 

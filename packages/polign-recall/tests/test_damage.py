@@ -88,8 +88,9 @@ def test_a_history_that_is_gone_while_it_is_read_is_named(tmp_path):
 
     with Client(local_dir=tmp_path).resume("a") as agent:
         turns = agent.turns(after=66)
-        monkey = agent._store.list
-        agent._store.list = lambda prefix: [*monkey(prefix), *_unlinked(tmp_path, prefix)]
+        store = agent._backend.store
+        listed = store.list
+        store.list = lambda prefix: [*listed(prefix), *_unlinked(tmp_path, prefix)]
         with pytest.raises(Corrupt, match=r"agent 'a'|agents/a/history/"):
             list(turns)
 

@@ -63,7 +63,8 @@ def test_a_fold_that_was_cut_off_anywhere_loses_nothing(store, agent):
         record(agent, 20 * number - 19, 20 * number)
 
         assert contents(store) == [str(n) for n in range(1, 20 * number + 1)]
-        back = history.records(Chain(agent_prefix("a"), "a"), store.store, newest_first=True)
+        entries = history.entries(Chain(agent_prefix("a"), "a"), store.store, newest_first=True)
+        back = history.records(entries, "a", newest_first=True)
         assert [turn.content for turn in back] == [str(n) for n in range(20 * number, 0, -1)]
 
 

@@ -1,5 +1,6 @@
 """Who may write for an agent: one process at a time, and everybody else is told who."""
 
+import logging
 import subprocess
 import sys
 import threading
@@ -14,17 +15,12 @@ from polign_recall import (
     LeaseNotHeld,
     StoreUnavailable,
     Turn,
+    writer,
 )
 from polign_recall.chain import Chain, agent_prefix, run
 from polign_recall.stores import MemoryStore
 
 from .faulty import LOG, Faulty
-
-
-@pytest.fixture
-def client():
-    with Client(store=MemoryStore()) as client:
-        yield client
 
 
 def writes(agent):
@@ -133,10 +129,10 @@ def test_without_the_lease_it_reads_and_does_not_write(client):
             assert [turn.seq for turn in agent.refresh().recent_turns] == [1, 2, 3]
 
 
-def test_a_slow_read_does_not_undo_what_was_recorded_meanwhile(client):
-    with client.resume("a") as agent:
+def test_a_slow_read_does_not_undo_what_was_recorded_meanwhile():
+    store = Faulty()
+    with Client(store=store).resume("a") as agent:
         agent.record_turn("user", "one")
-    store = Faulty(client.store)
     agent = Client(store=store).resume("a", defer_lease=True)
     reading, go_on = threading.Event(), threading.Event()
 
@@ -160,42 +156,47 @@ def test_a_slow_read_does_not_undo_what_was_recorded_meanwhile(client):
     agent.close()
 
 
-def test_an_agent_that_never_acquired_leaves_no_trace(client):
+def test_an_agent_that_never_acquired_leaves_no_trace(client, store):
     with client.resume("a", defer_lease=True) as agent:
         assert agent.context.fresh
         agent.flush()
 
-    assert client.store.list("") == []
+    assert store.list("") == []
 
 
-def test_waiting_ends_when_the_holder_releases(client, caplog):
+class Overheard(logging.Handler):
+    """Calls back, in a thread of its own, when somebody says that they wait; keeps what they said."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.said = []
+        self.thread = threading.Thread(target=then)
+
+    def emit(self, record):
+        if record.getMessage().startswith("waiting"):
+            self.said.append(record.getMessage())
+            if len(self.said) == 1:
+                self.thread.start()
+
+
+def test_waiting_ends_when_the_holder_releases(client, place):
     holder = client.resume("a", holder="busy")
-    asked = threading.Event()
-
-    class Watched(MemoryStore):
-        """Notes that somebody asked for the time, which only a contender does."""
-
-        def now(self):
-            asked.set()
-            return super().now()
-
-    watched = Watched()
-    watched._blobs = client.store._blobs
 
     def release():
-        assert asked.wait(30)
         holder.record_turn("user", "last words")
         holder.close()
 
-    releasing = threading.Thread(target=release)
-    releasing.start()
-    with Client(store=watched).resume("a", wait=60) as agent:
-        assert [turn.content for turn in agent.context.recent_turns] == ["last words"]
-        assert agent.epoch == 2
-    releasing.join()
-    waiting = [record.getMessage() for record in caplog.records if "waiting" in record.getMessage()]
-    assert len(waiting) == 1
-    assert "held by busy since" in waiting[0]
+    overheard = Overheard(release)
+    writer.log.addHandler(overheard)
+    try:
+        with place.client() as other, other.resume("a", wait=60) as agent:
+            assert [turn.content for turn in agent.context.recent_turns] == ["last words"]
+            assert agent.epoch == 2
+    finally:
+        writer.log.removeHandler(overheard)
+    overheard.thread.join()
+    assert len(overheard.said) == 1
+    assert "held by busy since" in overheard.said[0]
 
 
 def test_waiting_in_vain_tells_who_holds_it(client):
@@ -246,10 +247,10 @@ def test_a_closed_agent_can_be_read_and_not_be_written(client):
     assert agent.refresh().recent_turns == agent.recent_turns()
 
 
-def test_a_client_closes_what_it_opened(client):
+def test_a_client_closes_what_it_opened(client, place):
     agent = client.resume("a")
     agent.submit(Turn(role="user", content="one"))
-    other = Client(store=client.store)
+    other = place.client()
     kept = other.resume("b")
 
     client.close()
@@ -258,7 +259,9 @@ def test_a_client_closes_what_it_opened(client):
         agent.milestone("x")
     assert kept.lease_held
     other.close()
-    assert not Client(store=client.store).status("a").held
+    with place.client() as looking:
+        assert not looking.status("a").held
+        assert [turn.content for turn in looking.resume("a", defer_lease=True).turns()] == ["one"]
 
 
 def test_an_agent_that_cannot_be_opened_holds_nothing(client):
@@ -275,7 +278,7 @@ def test_an_agent_that_cannot_be_opened_holds_nothing(client):
 
 
 @pytest.mark.parametrize("problem", [StoreUnavailable("gone"), Invalid("odd")])
-def test_a_failed_claim_leaves_the_agent_usable(client, problem):
+def test_a_failed_claim_leaves_the_agent_usable(problem):
     class Failing(MemoryStore):
         fail = True
 
@@ -288,7 +291,7 @@ def test_a_failed_claim_leaves_the_agent_usable(client, problem):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("polign_recall.chain.protocol.ATTEMPTS", 1)
         agent = Client(store=MemoryStore()).resume("a", defer_lease=True)
-        agent._store = agent._writer.store = failing
+        agent._backend.store = failing
         with pytest.raises(type(problem)):
             agent.acquire()
     failing.fail = False
@@ -324,7 +327,7 @@ def test_a_process_that_forgets_to_close_hands_it_back(tmp_path, code):
 
     with Client(local_dir=tmp_path) as client:
         # Not just free because the process is gone: it said so itself.
-        assert run(Chain(agent_prefix("a"), "a").load(), client.store).kind == "release"
+        assert run(Chain(agent_prefix("a"), "a").load(), client.backend.store).kind == "release"
         with client.resume("a") as agent:
             assert {turn.content for turn in agent.turns()} == {"kept"}
 

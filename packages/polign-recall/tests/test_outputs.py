@@ -18,16 +18,9 @@ from polign_recall import (
     counter_for,
     outputs,
 )
-from polign_recall.stores import MemoryStore
 
 MB = 1_000_000
 BINARY = random.Random(1).randbytes(50_000)
-
-
-@pytest.fixture
-def client():
-    with Client(store=MemoryStore()) as client:
-        yield client
 
 
 @pytest.fixture
@@ -36,8 +29,8 @@ def agent(client):
         yield agent
 
 
-def stored(client):
-    return [stat.key for stat in client.store.list("agents/a/outputs/")]
+def stored(store):
+    return [stat.key for stat in store.list("agents/a/outputs/")]
 
 
 @pytest.mark.parametrize(
@@ -58,10 +51,10 @@ def test_a_value_comes_back_whole_and_in_parts(client, agent, data, whole):
         assert [(o.ref, o.size, o.name) for o in reader.context.outputs] == [(ref, len(whole), "n")]
 
 
-def test_the_same_value_is_stored_once(client, agent):
+def test_the_same_value_is_stored_once(store, agent):
     refs = {agent.store_output(data) for data in ("same", b"same", io.BytesIO(b"same"))}
 
-    assert len(refs) == len(stored(client)) == 1
+    assert len(refs) == len(stored(store)) == 1
     assert agent.refresh().omitted == []
 
 
@@ -111,14 +104,14 @@ class Zeros(io.RawIOBase):
         return part
 
 
-def test_above_the_limit_nothing_is_stored_nor_read_to_its_end(client, agent):
+def test_above_the_limit_nothing_is_stored_nor_read_to_its_end(store, agent):
     stream = Zeros(10**12)
     for data in (stream, bytes(outputs.MAX_BYTES + 1)):
         with pytest.raises(TooLarge, match=r"agent 'a': an output of more than 100,000,000 bytes .*pointer"):
             agent.store_output(data)
 
     assert stream.total < outputs.MAX_BYTES + 2 * MB
-    assert stored(client) == []
+    assert stored(store) == []
     assert agent.refresh().fresh
 
 
@@ -136,11 +129,11 @@ class Pipe(io.RawIOBase):
 @pytest.mark.parametrize(
     "data", [io.StringIO("text"), Pipe(), 7, None, ["x"], object()], ids=lambda d: type(d).__name__
 )
-def test_what_cannot_be_an_output_is_named(client, agent, data):
+def test_what_cannot_be_an_output_is_named(store, agent, data):
     with pytest.raises(Invalid, match="agent 'a': an output is text, bytes or a binary stream that can be rewound"):
         agent.store_output(data)
 
-    assert stored(client) == []
+    assert stored(store) == []
 
 
 @pytest.mark.parametrize("ref", ["", "out-1", "out-" + "0" * 31 + "g", "../../x", "out-" + "0" * 33, None, 5])
@@ -164,7 +157,7 @@ def test_a_part_that_cannot_be_is_named(agent, part):
 
 
 @pytest.mark.parametrize("unit", ["log line 17: ok\n", "日本語", "\U0001f469\u200d\U0001f4bb", "x", " "])
-def test_a_turn_of_megabytes_keeps_its_head_and_a_reference(client, agent, unit):
+def test_a_turn_of_megabytes_keeps_its_head_and_a_reference(store, agent, unit):
     whole = unit * (5 * MB // len(unit.encode()))
 
     agent.record_turn("tool", whole, name="run", call_id="c")
@@ -177,7 +170,7 @@ def test_a_turn_of_megabytes_keeps_its_head_and_a_reference(client, agent, unit)
     assert agent.fetch_output(turn.output_ref).decode() == whole
     assert [output.ref for output in agent.refresh().outputs] == [turn.output_ref]
     assert f"[whole: {turn.output_ref}, {turn.size} bytes]" in agent.context.briefing
-    entry = client.store.get("agents/a/log/00000000000000000002")
+    entry = store.get("agents/a/log/00000000000000000002")
     assert len(entry.data) < 10_000
 
 
@@ -252,7 +245,7 @@ def test_arguments_stay_short_whatever_their_shape(client, agent, args):
     assert (whole if isinstance(args, str) else json.loads(whole)) == args
 
 
-def test_only_the_holder_stores_outputs(client, agent):
+def test_only_the_holder_stores_outputs(client, store, agent):
     with client.resume("a", defer_lease=True) as reader:
         with pytest.raises(LeaseNotHeld):
             reader.store_output("x")
@@ -267,4 +260,4 @@ def test_only_the_holder_stores_outputs(client, agent):
     with pytest.raises(LeaseLost):
         agent.record_turn("user", "x" * 100_000)
 
-    assert stored(client) == []
+    assert stored(store) == []

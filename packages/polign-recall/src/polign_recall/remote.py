@@ -7,18 +7,19 @@ again until there is an answer, and seeing that a holder on our own host is dead
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
-from urllib.parse import quote
 
 import httpx
 import msgspec
 
 from . import errors, outputs
 from .backend import AgentStatus, DeleteReport
-from .chain import Chain, Entry, Env, Host, Link, Replay, Snapshot, drive
+from .chain import Chain, Entry, Env, Host, Link, Replay, Snapshot, drive, encode_id
 from .chain.protocol import ATTEMPTS, POLL, Pending
 from .chain.steps import Sleep, Steps, T
 from .errors import (
@@ -26,6 +27,7 @@ from .errors import (
     DataError,
     LeaseHeld,
     LeaseLost,
+    NotFound,
     RecallError,
     StoreDenied,
     StoreUnavailable,
@@ -38,8 +40,11 @@ TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 PAGE = 200
 _PATHS = {"records": "records", "renew": "lease/renew", "release": "lease/release"}
 _CODES: dict[str, type[RecallError]] = {
-    cls.code: cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, RecallError)
+    cls.code: cls
+    for cls in vars(errors).values()
+    if isinstance(cls, type) and issubclass(cls, RecallError) and cls.code != RecallError.code
 }
+"""Without those that only group others: of an error that has no code of its own, anything may have happened."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -51,6 +56,8 @@ class Request(NamedTuple):
     answer: Any
     body: Any = None
     params: Mapping[str, Any] = MappingProxyType({})
+    part: tuple[int, int | None] | None = None
+    """Start and length (above 0) of the part of a value that is asked for."""
 
 
 class _Problem(msgspec.Struct):
@@ -143,6 +150,8 @@ class RemoteChain(Chain):
                     on_wait(held)
                 yield Sleep(min(left, max(0.05, held.expires_in), POLL * self.env.rng.uniform(0.5, 1.0)))
                 put = self.env.new_put()
+            except LeaseLost:  # it was ours while no answer came, and is another's now: look again who
+                put = self.env.new_put()
             else:
                 self.replay = Replay.above(head)
                 self.epoch, self.holder, self.lost, self.pending = head.epoch, holder, None, None
@@ -208,8 +217,9 @@ class RemoteBackend:
     def __init__(self, urls: Sequence[str], api_key: str | None = None) -> None:
         self._urls = [_base_url(url) for url in urls]
         self._at = random.randrange(len(self._urls))
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = httpx.Client(headers=headers, timeout=TIMEOUT, follow_redirects=False)
+        self._headers = {"Authorization": f"Bearer {_checked_key(api_key)}"} if api_key else {}
+        self._connecting = threading.Lock()
+        self._connect()
 
     def chain(self, agent_id: str) -> Chain:
         """An agent's chain, not read yet."""
@@ -235,21 +245,21 @@ class RemoteBackend:
 
     def put_output(self, agent_id: str, data: str | bytes | BinaryIO) -> StoredValue:
         """Store a large value whole; see `outputs.put`."""
-        source, _, _ = outputs.measured(data)
+        source, size, digest = outputs.measured(data)
         content = source if isinstance(source, bytes) else _Upload(source)
         path = f"/v1/agents/{_segment(agent_id)}/outputs"
         stored: _Stored = self.run(_patiently(Env(), Request("PUT", path, _Stored, content)))
+        if (stored.ref, stored.size) != (f"out-{digest}", size):
+            raise errors.Corrupt("the server stored other bytes than were sent", agent_id=agent_id)
         return StoredValue(stored.ref, stored.size)
 
     def get_output(self, agent_id: str, ref: str, start: int = 0, length: int | None = None) -> bytes:
         """A stored value or a part of it; see `outputs.get`."""
         outputs.check_part(ref, start, length)
-        if length == 0:
-            return b""
-        span = {"range": (start, length)} if start or length is not None else {}
+        part = (start, None if length is None else max(1, length)) if start or length is not None else None
         path = f"/v1/agents/{_segment(agent_id)}/outputs/{ref}"
-        data: bytes = self.run(_patiently(Env(), Request("GET", path, bytes, None, span)))
-        return data
+        data: bytes = self.run(_patiently(Env(), Request("GET", path, bytes, part=part)))
+        return data[:length]
 
     def agents(self) -> list[AgentStatus]:
         """Every agent, by id."""
@@ -273,8 +283,7 @@ class RemoteBackend:
         """Delete all that an agent recorded. Raises NotFound, LeaseHeld."""
         params = {"takeover": "true"} if takeover else {}
         request = Request("DELETE", f"/v1/agents/{_segment(agent_id)}", DeleteReport, None, params)
-        report: DeleteReport = self.run(_patiently(Env(), request))
-        return report
+        return self.run(_deletion(Env(), request))
 
     def close(self) -> None:
         """Close the connections."""
@@ -283,44 +292,72 @@ class RemoteBackend:
     def _perform(self, step: Any) -> Any:
         """Send one request and decode its answer; an error of the project's comes as it was raised there."""
         request: Request = step
-        headers, params = {}, dict(request.params)
-        if (span := params.pop("range", None)) is not None:
-            start, length = span
+        headers = {}
+        if request.part is not None:
+            start, length = request.part
             headers["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
         content = request.body
         if content is not None:
             raw = isinstance(content, bytes | _Upload)
             headers["Content-Type"] = "application/octet-stream" if raw else "application/json"
             content = content if isinstance(content, bytes) else content.rewound() if raw else _encode(content)
+        if self._process != os.getpid():
+            self._leave_to_parent()
+        at = self._at
+        url = self._urls[at] + request.path
         try:
             response = self._http.request(
-                request.method, self._urls[self._at] + request.path, params=params, content=content, headers=headers
+                request.method, url, params=dict(request.params), content=content, headers=headers
             )
+            return _answer(request, response)
+        except (StoreUnavailable, WriteUnknown):
+            self._leave_replica(at)
+            raise
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            self._next_replica()
+            self._leave_replica(at)
             raise StoreUnavailable(
                 f"the server cannot be reached: {error}", hint="is polign-server running?"
             ) from error
-        except httpx.TransportError as error:
-            self._next_replica()
+        except httpx.RequestError as error:
+            self._leave_replica(at)
             raise WriteUnknown(f"the connection to the server broke: {str(error) or type(error).__name__}") from error
-        return _answer(request, response)
 
-    def _next_replica(self) -> None:
-        self._at = (self._at + 1) % len(self._urls)
+    def _leave_replica(self, at: int) -> None:
+        """Ask the next replica from now on, unless another thread has turned away from this one already."""
+        if self._at == at:
+            self._at = (at + 1) % len(self._urls)
+
+    def _connect(self) -> None:
+        self._http = httpx.Client(headers=self._headers, timeout=TIMEOUT, follow_redirects=False)
+        self._process = os.getpid()
+
+    def _leave_to_parent(self) -> None:
+        """After a fork: what is sent on the parent's connections would end up among its own requests."""
+        with self._connecting:
+            if self._process != os.getpid():
+                self._left = self._http  # kept as it is: closing it would end a TLS session of the parent's
+                self._connect()
 
 
 def _answer(request: Request, response: httpx.Response) -> Any:
-    if response.status_code == 416:
+    if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE and request.part is not None:
         return b""  # the part begins past the end
-    if response.is_error:
+    if not response.is_success:
         raise _error_of(response)
     if request.answer is bytes:
-        return response.content
+        return _part(request, response)
     try:
         return msgspec.json.decode(response.content, type=request.answer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WriteUnknown(f"the server's answer cannot be read: {error}") from error
+
+
+def _part(request: Request, response: httpx.Response) -> bytes:
+    """The bytes that were asked for; what is in between may have sent the whole value instead."""
+    if request.part is None or response.status_code == httpx.codes.PARTIAL_CONTENT:
+        return response.content
+    start, length = request.part
+    return response.content[start:][:length]
 
 
 def _error_of(response: httpx.Response) -> RecallError:
@@ -333,6 +370,8 @@ def _error_of(response: httpx.Response) -> RecallError:
             return AuthFailed(f"the server answered {response.status_code}", hint="check POLIGN_API_KEY")
         return WriteUnknown(f"the server answered {response.status_code} without saying why")
     told = {"agent_id": problem.agent_id, "hint": problem.hint}
+    if response.status_code == httpx.codes.REQUEST_TIMEOUT:
+        return StoreUnavailable(problem.detail, **told)  # our request came too slowly and was not carried out
     if cls is LeaseHeld:
         held = _HeldElsewhere(
             problem.detail, **told, holder=problem.holder, since=problem.since, expires_in=problem.expires_in
@@ -351,9 +390,14 @@ def _ask(request: Request) -> Steps[Any]:
 
 def _patiently(env: Env, request: Request) -> Steps[Any]:
     """Send a request that is safe to repeat until there is an answer."""
+    return (yield from _persist(env, lambda: _ask(request)))
+
+
+def _persist(env: Env, once: Callable[[], Steps[T]]) -> Steps[T]:
+    """Do something that is safe to repeat until there is an answer."""
     for attempt in range(ATTEMPTS):
         try:
-            return (yield from _ask(request))
+            return (yield from once())
         except (StoreUnavailable, WriteUnknown) as error:
             if attempt == ATTEMPTS - 1:
                 raise StoreUnavailable(error.message, agent_id=error.agent_id, hint=error.hint) from error
@@ -361,12 +405,42 @@ def _patiently(env: Env, request: Request) -> Steps[Any]:
     raise AssertionError("unreachable")
 
 
+def _deletion(env: Env, request: Request) -> Steps[DeleteReport]:
+    """`_patiently` for a deletion: one whose answer was lost leaves nothing for the next one to find."""
+    unknown = False
+
+    def once() -> Steps[DeleteReport]:
+        nonlocal unknown
+        try:
+            report: DeleteReport = yield from _ask(request)
+            return report
+        except WriteUnknown:
+            unknown = True
+            raise
+        except NotFound:
+            if unknown:
+                return DeleteReport(0, [])
+            raise
+
+    return (yield from _persist(env, once))
+
+
 def _segment(agent_id: str) -> str:
-    return quote(agent_id, safe="")
+    """An agent id as one segment of a path. Raises Invalid."""
+    return encode_id(agent_id)
+
+
+def _checked_key(api_key: str) -> str:
+    if not (api_key.isascii() and api_key.isprintable()):
+        raise errors.Invalid("the API key has characters that no key has", hint="check POLIGN_API_KEY")
+    return api_key
 
 
 def _base_url(url: str) -> str:
-    parts = httpx.URL(url)
+    try:
+        parts = httpx.URL(url.strip())
+    except httpx.InvalidURL:
+        parts = httpx.URL()
     if parts.scheme not in ("http", "https") or not parts.host:
         raise errors.Invalid(f"{url!r} is not the URL of a server", hint="for example http://127.0.0.1:23000")
     return str(parts).rstrip("/")

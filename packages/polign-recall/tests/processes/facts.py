@@ -76,7 +76,7 @@ class Acknowledged:
 def check_claims(client: Client, agent_id: str, events: Events) -> list[Entry]:
     """Assert that epochs rise by one with each claim, and that each is of the process that was told so."""
     chain = Chain(agent_prefix(agent_id), agent_id)
-    claims = [entry for entry in entries(chain, client.store) if entry.kind == "claim"]
+    claims = [entry for entry in entries(chain, client.backend.store) if entry.kind == "claim"]
     assert [claim.epoch for claim in claims] == list(range(1, len(claims) + 1))
     told = {event["epoch"]: event["holder"] for event in events if event["event"] == "open"}
     assert told.items() <= {claim.epoch: claim.holder for claim in claims}.items()

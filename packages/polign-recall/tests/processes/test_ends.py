@@ -33,7 +33,7 @@ def test_the_next_one_gets_in_at_once(
         first.signal(signum)
     assert first.ended() == code
     with place.client() as client:
-        left = run(Chain(agent_prefix(place.agent_id), place.agent_id).load(), client.store)
+        left = run(Chain(agent_prefix(place.agent_id), place.agent_id).load(), client.backend.store)
         assert (left.kind == "release") is released
         assert not client.status(place.agent_id).held
         known = Acknowledged.of(place.journal.read())

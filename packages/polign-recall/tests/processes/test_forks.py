@@ -22,4 +22,4 @@ def test_a_child_can_use_the_store_though_a_thread_of_the_parent_was_busy_with_i
     assert launch(place.job("forking_midway")).ended() == 0
     assert [event["code"] for event in place.journal.read("end")] == [0]
     with place.client() as client:
-        assert [stat.key for stat in client.store.list("")] == ["first/key", "second/key"]
+        assert [stat.key for stat in client.backend.store.list("")] == ["first/key", "second/key"]

@@ -30,7 +30,7 @@ def claimed_by(place: Place, host: Host) -> None:
     """Leave the agent as a holder on `host` left it that was not heard of since."""
     with place.client() as client:
         chain = Chain(agent_prefix(place.agent_id), place.agent_id)
-        run(chain.acquire(ttl=60.0, holder="another", host=host), client.store)
+        run(chain.acquire(ttl=60.0, holder="another", host=host), client.backend.store)
 
 
 def is_held(place: Place) -> bool:

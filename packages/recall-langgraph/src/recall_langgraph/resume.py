@@ -40,10 +40,10 @@ class RecallResume:
             )
             agent.invoke({"messages": [("user", "Carry on.")]})
 
-    `local_dir`, `store` and `env` choose where the records live, as for `polign_recall.Client`; `client` uses one that
-    is open already and leaves it open. The other arguments are those of `Client.resume`: `token_budget` limits the
-    briefing (tokens), `lease_ttl` is how long a holder that went silent keeps the agent (5 to 3600 seconds), `wait`
-    how long to wait for another holder (seconds), `takeover` takes the agent from it at once.
+    `local_dir`, `store`, `url` with `api_key`, and `env` choose where the records live, as for `polign_recall.Client`;
+    `client` uses one that is open already and leaves it open. The other arguments are those of `Client.resume`:
+    `token_budget` limits the briefing (tokens), `lease_ttl` is how long a holder that went silent keeps the agent (5 to
+    3600 seconds), `wait` how long to wait for another holder (seconds), `takeover` takes the agent from it at once.
 
     Entering raises LeaseHeld when another process works for the agent, and StoreError or DataError when the records
     cannot be opened. Hooks and methods raise LeaseLost once another process has taken over: the run stops.
@@ -55,6 +55,8 @@ class RecallResume:
         *,
         local_dir: str | os.PathLike[str] | None = None,
         store: str | Store | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
         client: Client | None = None,
         env: Mapping[str, str] | None = None,
         token_budget: int = 8000,
@@ -68,7 +70,9 @@ class RecallResume:
     ) -> None:
         self.agent_id = agent_id
         self._client = client
-        self._where: dict[str, Any] = {"local_dir": local_dir, "store": store, "env": env}
+        self._where: dict[str, Any] = {
+            "local_dir": local_dir, "store": store, "url": url, "api_key": api_key, "env": env
+        }  # fmt: skip
         self._how: dict[str, Any] = {
             "token_budget": token_budget,
             "lease_ttl": lease_ttl,
