@@ -90,10 +90,10 @@ class Report:
     bars: Sequence[Bar]
     series: Sequence[Series]
 
-    def save(self) -> None:
+    def save(self, measured_on: Mapping[str, str]) -> None:
         """Write the samples to results/NAME.jsonl: a line about the machine, then one for each case."""
         RESULTS.mkdir(exist_ok=True)
-        lines: list[Mapping[str, object]] = [machine()]
+        lines: list[Mapping[str, object]] = [measured_on]
         for one in self.series:
             samples = [float(f"{sample:.4g}") for sample in one.samples]
             lines.append({"case": one.case, "unit": one.unit, "median": float(f"{one.median:.4g}"), "samples": samples})
@@ -173,13 +173,14 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def machine() -> dict[str, str]:
-    """What the numbers were measured on, without naming the machine."""
+    """What the numbers are measured on, without naming the machine. To be asked before measuring: see `load`."""
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpus": str(os.cpu_count()),
         "file_system": _file_system(),
+        "load": f"{os.getloadavg()[0]:.1f}",  # what others kept the machine busy with: processes, over the last minute
         "packages": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     }
 
@@ -197,7 +198,8 @@ def _file_system() -> str:
 
 def main(measure: Callable[[], Report]) -> None:
     """Run one benchmark by itself: save its samples, print its tables."""
+    measured_on = machine()
     report = measure()
-    report.save()
+    report.save(measured_on)
     print(report.tables)
     print(table(["bar", "measured", "limit", "met"], [bar.row() for bar in report.bars]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -20,11 +21,12 @@ def main(names: list[str]) -> None:
     """Run the benchmarks of these names, or all."""
     if unknown := set(names) - set(BENCHMARKS):
         raise SystemExit(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+    measured_on = machine()
     for name in names or BENCHMARKS:
         print(f"{name} ...", flush=True)
         report: Report = import_module(name).measure()
-        report.save()
-        write(name, f"{report.tables}\n\n{summary(report)}\n\n{footnote()}")
+        report.save(measured_on)
+        write(name, f"{report.tables}\n\n{summary(report)}\n\n{footnote(measured_on)}")
         print(report.tables, summary(report), sep="\n\n", end="\n\n", flush=True)
 
 
@@ -33,12 +35,11 @@ def summary(report: Report) -> str:
     return table(["bar", "measured", "at most", "met"], [bar.row() for bar in report.bars])
 
 
-def footnote() -> str:
+def footnote(measured_on: Mapping[str, str]) -> str:
     """When and on what the numbers above were measured."""
-    found = machine()
     return (
-        f"Measured {found['date']}: Python {found['python']}, {found['system']}, {found['cpus']} CPUs, "
-        f"{found['file_system']}; {found['packages']}."
+        "Measured {date}: Python {python}, {system}, {cpus} CPUs with a load of {load} from elsewhere, {file_system}; "
+        "{packages}.".format_map(measured_on)
     )
 
 
