@@ -369,12 +369,14 @@ def _at_first(urls: list[str]) -> RemoteBackend:
     return backend
 
 
-def test_threads_that_leave_a_replica_together_go_to_the_same_one() -> None:
+def test_a_replica_that_was_left_already_is_not_left_again() -> None:
     backend = RemoteBackend(["http://a", "http://b", "http://c"])
     backend._at = 2
-    for _ in range(3):
-        backend._leave_replica(2)
+    backend._leave_replica(2)
     assert backend._at == 0
+    backend._leave_replica(0)
+    backend._leave_replica(2)  # by a thread that asked it before
+    assert backend._at == 1
     backend.close()
 
 

@@ -43,7 +43,7 @@ def work(agent: ResumedAgent, turns: int = 60) -> list[str]:
     agent.record_turn("assistant", ODD, message_id="m1", calls=[Call("c1", "put", {"data": "word " * 9000})])
     agent.record_turn("tool", "long " * 5000, call_id="c1", status="error", brief="in short")
     image = base64.b64encode(RANDOM.randbytes(3000)).decode()
-    agent.record_turn("user", [{"type": "image", "data": image}, {"type": "text", "text": "words " * 5000}])
+    agent.record_turn("user", [{"type": "text", "text": "words " * 5000}, {"type": "image", "data": image}])
     for number in range(turns):
         agent.record_turn("user", f"turn {number}")
     agent.update_working_state(goal="Moved")
@@ -211,7 +211,7 @@ def swapped(lines: list[bytes]) -> list[bytes]:
 
 def other_turn(lines: list[bytes]) -> list[bytes]:
     """A turn with the number of the one after it."""
-    return [re.sub(rb'(?<="content":"turn 30","seq":)33', b"34", line) for line in lines]
+    return [re.sub(rb'(?<="content":"turn 30","seq":)35', b"36", line) for line in lines]
 
 
 def other_output(lines: list[bytes]) -> list[bytes]:
