@@ -78,7 +78,7 @@ def _open_remote(url: str, scheme: str, env: Mapping[str, str] | None) -> Store:
     except ModuleNotFoundError as error:
         hint = f"pip install 'polign-recall[{extra}]'"
         raise StoreUnsupported(f"{scheme}: URLs need {error.name}, which is not installed", hint=hint) from error
-    store: Store = opener.open_url(url, env)
+    store: Store = opener.open_url(url, None if env is os.environ else env)
     return store
 
 
