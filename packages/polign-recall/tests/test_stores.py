@@ -151,3 +151,12 @@ def test_probe(tmp_path):
 def test_the_stores_do_not_import_pytest():
     code = "import sys, polign_recall.stores, polign_recall.testing; assert 'pytest' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+
+
+def test_a_probe_that_the_network_delivers_twice_is_no_lie():
+    class Doubled(MemoryStore):
+        def create(self, key, data):
+            super().create(key, data)
+            return super().create(key, data)
+
+    probe(Doubled())
