@@ -13,7 +13,7 @@ from pathlib import Path
 
 from measuring import BENCH, Report, machine, table
 
-BENCHMARKS = ("model_calls", "record_turn", "resume", "size", "imports", "memory")
+BENCHMARKS = ("model_calls", "record_turn", "resume", "size", "imports", "memory", "server")
 README = BENCH / "README.md"
 
 
