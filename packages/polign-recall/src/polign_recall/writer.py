@@ -24,6 +24,7 @@ from .chain.steps import Steps
 from .errors import Closed, Corrupt, Invalid, LeaseLost, LeaseNotHeld, RecallError, StoreUnavailable, WriteUnknown
 from .records import Record, Turn, decode, encode
 from .state import State, fold_state
+from .tokens import unload_idle
 
 log = logging.getLogger("polign_recall")
 
@@ -296,6 +297,7 @@ class Writer:
         return self.state.turn_count + (self._written_turns if self.chain.pending is not None else 0)
 
     def _renew_quietly(self) -> None:
+        unload_idle()
         try:
             self._write("renew")
         except LeaseLost as error:
