@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 
 from polign_recall import Client, LeaseLost, ResumedAgent, StoreUnavailable, WriteUnknown
+from polign_recall.errors import LeaseError
+from polign_recall.testing.proxy import Answer, Fault, Request
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,14 @@ class Tale:
         with self._lock:
             self.told.append(Told(text, epoch, begun))
 
-    def check(self, directory: Path) -> None:
+    def of_the_last(self) -> list[Told]:
+        """What the last holder was told."""
+        return [told for told in self.told if told.epoch == max(self.opened)]
+
+    def check(self, client: Client) -> None:
         """Assert that it is all there exactly once and in order, and that no two epochs held the agent at once."""
-        with Client(local_dir=directory) as client:
-            entries = list(client.backend.entries(self.agent_id))
-            turns = list(client.resume(self.agent_id, defer_lease=True).turns())
+        entries = list(client.backend.entries(self.agent_id))
+        turns = list(client.resume(self.agent_id, defer_lease=True).turns())
         assert [turn.seq for turn in turns] == list(range(1, len(turns) + 1))
         found = [str(turn.content) for turn in turns]
         assert len(set(found)) == len(found), "something is there twice"
@@ -85,6 +90,52 @@ class Tale:
         for told in self.told:
             replaced = min((at for epoch, at in self.opened.items() if epoch > told.epoch), default=told.begun)
             assert told.begun <= replaced, f"epoch {told.epoch} was acknowledged a write that it began when replaced"
+
+
+def take_turns_over(tale: Tale, connect: Callable[[], Client], *, holders: int, turns: int) -> None:
+    """Let holders, each a client of its own, take the agent from one another while they record so many turns each."""
+    threads = []
+    for number in range(holders):
+        taken = threading.Event()
+        threads.append(threading.Thread(target=_hold, args=(connect(), number, turns, tale, taken)))
+        threads[-1].start()
+        assert taken.wait(60), "no holder could take the agent over"
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def _hold(client: Client, number: int, turns: int, tale: Tale, taken: threading.Event) -> None:
+    """Take the agent over and record turns until another takes it."""
+    with client:
+        agent = client.resume(tale.agent_id, takeover=True)
+        tale.begin(agent)
+        taken.set()
+        try:
+            for turn in range(turns):
+                tale.record(agent, f"holder {number} turn {turn}")
+        except LeaseError:
+            pass
+        finally:
+            agent.close()
+
+
+def mishaps(share: float, faults: Sequence[Fault | Answer]) -> Callable[[Request], Fault | Answer | None]:
+    """A plan in which so many requests meet with a fault, and as many are late a little."""
+    rng = random.Random(11)
+
+    def plan(request: Request) -> Fault | Answer | None:
+        if rng.random() < share:
+            time.sleep(rng.uniform(0.0, 0.1))
+        fault = rng.choice(faults) if rng.random() < share else None
+        return None if is_deletion_repeated(request, fault) else fault
+
+    return plan
+
+
+def is_deletion_repeated(request: Request, fault: Fault | Answer | None) -> bool:
+    """A deletion whose second answer alone arrives finds nothing: no client could tell that from nothing to delete."""
+    return request.method == "DELETE" and fault is Fault.TWICE
 
 
 def run_all(works: list[Callable[[], None]], seconds: float) -> None:

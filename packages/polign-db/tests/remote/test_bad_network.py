@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import io
 import random
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 from polign_recall import Client, NotFound
-from polign_recall.errors import LeaseError
 from polign_recall.testing.proxy import Answer, Fault, FaultProxy, Request
 
 from ..server.running import serving
-from .telling import Tale
+from .telling import Tale, is_deletion_repeated, mishaps, take_turns_over
 
 FAULTS: list[Fault | Answer] = [
     Fault.RESET, Fault.LOST, Fault.CUT, Fault.TWICE, Fault.LATE, Answer(503), Answer(503, after=True),
     Answer(500, after=True), Answer(502), Answer(404), Answer(200), Answer(204, after=True),
 ]  # fmt: skip
-HOLDERS, TURNS = 4, 40
+TURNS = 40
 
 
 @pytest.fixture
@@ -41,63 +38,23 @@ def connect(proxy: FaultProxy) -> Callable[[], Client]:
     return lambda: Client(url=f"http://127.0.0.1:{proxy.port}", env={})
 
 
-def mishaps(share: float) -> Callable[[Request], Fault | Answer | None]:
-    """A plan in which so many requests meet with a fault, and as many are late a little."""
-    rng = random.Random(11)
-
-    def plan(request: Request) -> Fault | Answer | None:
-        if rng.random() < share:
-            time.sleep(rng.uniform(0.0, 0.1))
-        fault = rng.choice(FAULTS) if rng.random() < share else None
-        return None if is_deletion_repeated(request, fault) else fault
-
-    return plan
-
-
-def is_deletion_repeated(request: Request, fault: Fault | Answer | None) -> bool:
-    """A deletion whose second answer alone arrives finds nothing: no client could tell that from nothing to delete."""
-    return request.method == "DELETE" and fault is Fault.TWICE
-
-
-def hold(client: Client, number: int, tale: Tale, taken: threading.Event) -> None:
-    """Take the agent over and record turns until another takes it."""
-    with client:
-        agent = client.resume(tale.agent_id, takeover=True)
-        tale.begin(agent)
-        taken.set()
-        try:
-            for turn in range(TURNS):
-                tale.record(agent, f"holder {number} turn {turn}")
-        except LeaseError:
-            pass
-        finally:
-            agent.close()
-
-
 def test_nothing_acknowledged_is_lost_or_doubled(
     proxy: FaultProxy, connect: Callable[[], Client], directory: Path
 ) -> None:
-    proxy.plan = mishaps(0.15)
-    tale, threads = Tale("agent"), []
-    for number in range(HOLDERS):
-        taken = threading.Event()
-        threads.append(threading.Thread(target=hold, args=(connect(), number, tale, taken)))
-        threads[-1].start()
-        assert taken.wait(60), "no holder could take the agent over"
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+    proxy.plan = mishaps(0.15, FAULTS)
+    tale = Tale("agent")
+    take_turns_over(tale, connect, holders=4, turns=TURNS)
     proxy.plan = lambda request: None
     proxy.release()  # what is late arrives now, and must change nothing
-    tale.check(directory)
-    last = [told for told in tale.told if told.epoch == max(tale.opened)]
-    assert len(last) >= TURNS // 2, "nobody fenced the last holder, so most of it must have gone through"
+    with Client(local_dir=directory) as behind:
+        tale.check(behind)
+    assert len(tale.of_the_last()) >= TURNS // 2, "nobody fenced the last holder, so most of it must have gone through"
 
 
 def test_all_that_a_client_does_survives_it(proxy: FaultProxy, connect: Callable[[], Client]) -> None:
     large = random.Random(1).randbytes(300_000)
     with connect() as client:
-        proxy.plan = mishaps(0.3)
+        proxy.plan = mishaps(0.3, FAULTS)
         with client.resume("a/b", takeover=True) as agent:
             ref = agent.store_output(io.BytesIO(large), name="large")
             for number in range(20):

@@ -112,7 +112,8 @@ def test_every_acknowledged_record_once_and_one_holder_at_a_time(tmp_path: Path)
         for replica in replicas:
             replica.close()
     for tale in tales:
-        tale.check(directory)
+        with Client(local_dir=directory) as behind:
+            tale.check(behind)
     assert all(tale.told for tale in tales)
     assert any(len(tale.opened) > 1 for tale in tales)
     assert len(kills) >= SECONDS / 4
