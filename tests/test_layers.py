@@ -10,8 +10,8 @@ ROOT = Path(__file__).parents[1]
 CORE = ROOT / "packages/polign-recall/src/polign_recall"
 # From the ground up; a layer may import those before it, and itself.
 LAYERS = [
-    "errors", "stores", "chain", "text", "records", "state", "tokens", "briefing", "outputs", "history", "writer",
-    "backend", "remote", "agent", "client",
+    "errors", "stores", "chain", "text", "redact", "records", "state", "actions", "tokens", "briefing", "outputs",
+    "history", "cleaning", "preparing", "writer", "journal", "backend", "remote", "agent", "client",
 ]  # fmt: skip
 ABOVE = {"__init__", "testing"}
 MODULES = {"polign-recall": "polign_recall", "polign-db": "polign_db", "recall-langgraph": "recall_langgraph"}

@@ -7,6 +7,8 @@ import json
 from hypothesis import strategies as st
 from msgspec import UNSET
 from polign_recall import (
+    ActionEnded,
+    ActionStarted,
     Call,
     Milestone,
     OutputStored,
@@ -92,7 +94,17 @@ others = st.one_of(
     ),
     unknown,
 )  # fmt: skip
-records: st.SearchStrategy[Record] = st.one_of(turns, working_states, others)
+actions = st.builds(
+    ActionStarted, tool=texts, class_=st.sampled_from(["pure", "idempotent", "external"]), key=texts,
+    epoch=st.integers(1, 3), seq=st.integers(1, 4), args=json_values, args_ref=st.none() | st.just("out-" + "3" * 32),
+    call_id=st.none() | names, at=TIMES, extra=extras,
+)  # fmt: skip
+action_ends = st.builds(
+    ActionEnded, seq=st.integers(1, 5), status=st.sampled_from(["done", "failed", "abandoned"]), result=json_values,
+    result_ref=st.none() | st.just("out-" + "4" * 32), error=st.none() | texts, resolution=st.none() | texts,
+    at=TIMES, extra=extras,
+)  # fmt: skip
+records: st.SearchStrategy[Record] = st.one_of(turns, working_states, others, actions, action_ends)
 
 
 def entry_of(recorded: list[Record], seq: int = 1, at: str = "2026-11-29T15:00:00.000Z") -> Entry:

@@ -224,7 +224,7 @@ def test_a_turn_that_cannot_be_used_is_named(store, agent, turn, told):
 
 
 BROKEN = [
-    Turn(role="robot"), Turn(role="user", content=7), Turn(role="user", calls=[3]), Turn(role="user", content="\ud800"),
+    Turn(role="robot"), Turn(role="user", content=7), Turn(role="user", calls=[3]),
     WorkingState(plan=[PlanStep("s", "soon")]), WorkingState(decisions="text"), Milestone(text=None),
     Pin(id=1, text="t"),
 ]  # fmt: skip
@@ -243,6 +243,26 @@ def test_a_record_that_could_not_be_read_back_is_never_written(client, agent, re
     agent.close()
     with client.resume("a") as again:
         assert [turn.content for turn in again.turns()] == ["before", "after"]
+
+
+@pytest.mark.parametrize("how", [{}, {"redact": None}], ids=["redacting", "not redacting"])
+def test_the_texts_of_a_record_made_by_hand_are_made_safe_to_save(client, how):
+    deep = here = []
+    for _ in range(200):
+        here.append([])
+        here = here[0]
+    call = Call(id="\ud800", name="t\0", args={"\0": ["\ud800"]})
+    turn = Turn(role="user", content=["\ud800", deep], message_id="m\0", calls=[call], extra={"new": "\0"})
+    with client.resume("a", **how) as agent:
+        agent.submit(turn, Milestone(text="\0")).result()
+
+    assert (turn.content[0], turn.message_id, call.args) == ("\ud800", "m\0", {"\0": ["\ud800"]})  # and not changed
+    with client.resume("a") as again:
+        (read,) = again.turns()
+        assert (read.content[0], read.message_id, read.extra) == ("\ufffd", "m␀", {"new": "␀"})
+        assert read.calls == [Call(id="\ufffd", name="t␀", args={"␀": ["\ufffd"]})]
+        assert "..." in str(read.content[1])
+        assert again.context.milestones[0].text == "␀"
 
 
 def test_what_is_no_record_is_refused_at_once(agent):

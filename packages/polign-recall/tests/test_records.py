@@ -6,6 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from polign_recall import (
+    ActionEnded,
+    ActionStarted,
     Call,
     Corrupt,
     Invalid,
@@ -29,6 +31,8 @@ ONE_OF_EACH = [
     Milestone(text="half"), Pin(id="p", text="never"), Unpin(id="p"),
     Pointer(name="repo", kind="git_ref", target="main"), PointerRemoved(name="repo"),
     OutputStored(ref="out-" + "0" * 32, size=7),
+    ActionStarted(tool="pay", class_="external", key="k", epoch=2, seq=1, args={"sum": 5}, call_id="c1"),
+    ActionEnded(seq=1, status="done", result=[1], resolution="asked the bank"),
 ]  # fmt: skip
 
 

@@ -210,7 +210,7 @@ def test_records_of_a_newer_version_survive_folding(store):
     call = {"id": "c", "name": "pay", "args": {"sum": 1}, "key": "once"}
     reply = {"type": "turn", "role": "assistant", "seq": 2, "calls": [call]}
     plan = {"type": "working_state", "plan": [{"step": "s", "status": "todo", "owner": "ann"}], "risk": "low"}
-    action = {"type": "action_started", "id": 7, "args": {"deep": [1]}}
+    action = {"type": "from_the_future", "id": 7, "args": {"deep": [1]}}
     pin = {"type": "pin", "id": "p", "text": "rule", "since": 3}
     write_raw(store, turn, reply, plan, action, pin)
 

@@ -44,6 +44,9 @@ def work(agent: ResumedAgent, turns: int = 60) -> list[str]:
     agent.record_turn("tool", "long " * 5000, call_id="c1", status="error", brief="in short")
     image = base64.b64encode(RANDOM.randbytes(3000)).decode()
     agent.record_turn("user", [{"type": "text", "text": "words " * 5000}, {"type": "image", "data": image}])
+    action = agent.begin_action("send", "external", {"text": "words " * 5000}, call_id="c9")
+    agent.end_action(action.seq, "done", result="lines " * 5000)
+    agent.begin_action("send", "external", {"to": ODD})
     for number in range(turns):
         agent.record_turn("user", f"turn {number}")
     agent.update_working_state(goal="Moved")
@@ -62,7 +65,7 @@ def known(client: Client, agent_id: str = "x") -> dict[str, Any]:
         "records": [msgspec.json.decode(raw) for raw in _raws(client, agent_id)],
         "turns": list(agent.turns()), "history": agent.working_state_history(100), "state": context.working_state,
         "pins": context.pins, "pointers": context.pointers, "milestones": context.milestones,
-        "recent": context.recent_turns, "recent outputs": context.outputs,
+        "recent": context.recent_turns, "recent outputs": context.outputs, "actions": context.pending_actions,
         "outputs": {ref: agent.fetch_output(ref.decode()) for ref in refs | nested},
         "last activity": client.status(agent_id).last_activity,
     }  # fmt: skip
@@ -98,7 +101,7 @@ def test_round_trip(source: Path, exported: Path, tmp_path: Path) -> None:
             assert after[what] == value, what
         assert {LARGE, b""} <= set(before["outputs"].values())
         # The image of the turn whose whole content is an output is mentioned in that output alone.
-        assert len(before["outputs"]) == 7
+        assert len(before["outputs"]) == 9
         status = new.status("x")
         assert (status.held, status.epoch, status.restarts) == (False, 1, 0)
         with new.resume("x") as agent:
@@ -121,7 +124,7 @@ def test_through_a_server_and_back(source: Path, exported: Path, server: Server,
     told = json.loads(polign("import", exported, "--json", env=there).stdout)
     with exported.open("rb") as file:
         head, end = archive.check(file)
-    assert (told["agent_id"], told["records"], told["outputs"]) == (head.agent_id, end.records, 7)
+    assert (told["agent_id"], told["records"], told["outputs"]) == (head.agent_id, end.records, 9)
     file = tmp_path / "back.jsonl"
     assert json.loads(polign("export", "x", "-o", file, "--json", env=there).stdout)["turns"] == end.turns
     assert polign("import", file, "-store", tmp_path / "back").returncode == 0

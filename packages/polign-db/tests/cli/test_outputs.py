@@ -29,6 +29,8 @@ def fill(client: Client) -> dict[str, str]:
         agent.record_turn("tool", "long " * 5000, name="ls")
         agent.record_turn("assistant", calls=[Call("c", "put", {"data": "word " * 9000})])
         agent.record_turn("user", [{"type": "image", "data": base64.b64encode(BINARY[:3000]).decode()}])
+        action = agent.begin_action("send", "external", {"text": "word " * 8000, "image": BINARY[:2000]})
+        agent.end_action(action.seq, "done", result="long " * 7000)
     return found
 
 
@@ -41,9 +43,10 @@ def refs(tmp_path: Path) -> dict[str, str]:
 def test_list(tmp_path: Path, refs: dict[str, str]) -> None:
     found = json.loads(polign("outputs", "x", "--json", "-store", tmp_path).stdout)
     names = ["greeting", "picture", "", "ls", "arguments of put", "part of turn 3"]
+    names += ["arguments of send", "part of the arguments of send", "result of action 1"]
     assert [each["name"] for each in found] == names
     assert [each["ref"] for each in found[:3]] == list(refs.values())
-    assert [each["size"] for each in found] == [11, 20_000, 0, 25_000, None, 3000]
+    assert [each["size"] for each in found] == [11, 20_000, 0, 25_000, None, 3000, None, 2000, 35_000]
     out = polign("outputs", "x", "-store", tmp_path).stdout
     assert all(each["ref"] in out for each in found)
     assert "\x1b" not in out

@@ -9,6 +9,7 @@ one process at a time own an agent id. The next process starts from a briefing w
         agent.record_turn("user", "Carry on with the migration.")
 """
 
+from .actions import Action, ActionEnd, ReconcileReport
 from .agent import Context, ResumedAgent
 from .backend import AgentStatus, DeleteReport
 from .client import Client
@@ -33,6 +34,8 @@ from .errors import (
     WriteUnknown,
 )
 from .records import (
+    ActionEnded,
+    ActionStarted,
     Call,
     Milestone,
     OutputStored,
@@ -45,15 +48,17 @@ from .records import (
     Unpin,
     WorkingState,
 )
+from .redact import redact
 from .stores import open_store
 from .tokens import TokenCounter, counter_for
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AgentStatus", "AuthFailed", "Call", "Client", "Closed", "Context", "Corrupt", "DataError", "DeleteReport",
-    "FormatTooNew", "Invalid", "LeaseError", "LeaseHeld", "LeaseLost", "LeaseNotHeld", "Milestone", "NotFound",
-    "OutputStored", "Pin", "PlanStep", "Pointer", "PointerRemoved", "RecallError", "Record", "ResumedAgent",
-    "StoreDenied", "StoreError", "StoreUnavailable", "StoreUnsupported", "TokenCounter", "TooLarge", "Turn", "Unpin",
-    "WorkingState", "WriteUnknown", "__version__", "counter_for", "open_store",
+    "Action", "ActionEnd", "ActionEnded", "ActionStarted", "AgentStatus", "AuthFailed", "Call", "Client",
+    "Closed", "Context", "Corrupt", "DataError", "DeleteReport", "FormatTooNew", "Invalid", "LeaseError", "LeaseHeld",
+    "LeaseLost", "LeaseNotHeld", "Milestone", "NotFound", "OutputStored", "Pin", "PlanStep", "Pointer",
+    "PointerRemoved", "RecallError", "ReconcileReport", "Record", "ResumedAgent", "StoreDenied",
+    "StoreError", "StoreUnavailable", "StoreUnsupported", "TokenCounter", "TooLarge", "Turn", "Unpin", "WorkingState",
+    "WriteUnknown", "__version__", "counter_for", "open_store", "redact",
 ]  # fmt: skip

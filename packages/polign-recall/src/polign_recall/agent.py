@@ -15,13 +15,19 @@ from typing import Any, BinaryIO, Self
 
 import msgspec
 
-from . import briefing, history, outputs
+from . import actions, briefing, history, outputs
+from .actions import Action, ActionEnd, ReconcileReport, Resolver
 from .backend import Backend
 from .chain import new_holder, this_host
 from .chain.protocol import rfc3339
+from .cleaning import Cleaner
 from .errors import Invalid, LeaseHeld, RecallError, TooLarge
+from .journal import Journal
+from .preparing import Preparer, given, required
 from .records import (
+    ActionClass,
     Call,
+    EndStatus,
     Milestone,
     OutputStored,
     Pin,
@@ -35,22 +41,15 @@ from .records import (
     WorkingState,
     encode,
 )
+from .redact import Redactor
 from .state import State
-from .text import clean, clean_json, shorten
-from .tokens import TokenCounter, fits, truncate
+from .text import clean_json
+from .tokens import TokenCounter
 from .writer import Writer, log
 
 MAX_WORKING_STATE = 100_000
 """Largest update of the working state, pin or pointer, in bytes: they are in every snapshot and briefing."""
-_HEAD_SHARE = 8
-"""A content stored as an output keeps a head of one eighth of the threshold."""
 _PREVIEW_CHARS = 200
-_LONGEST_LABEL = 1_000
-"""Characters of a turn's name, ids and the like: they are in every snapshot, and in no briefing as a whole."""
-_MOST_ITEMS = 50
-"""Arguments that are too long keep so many items of a list or object."""
-_LONG_TOKEN = 16
-"""Characters; few texts have tokens that long on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,7 @@ class Options:
     wait: float
     takeover: bool
     counter: TokenCounter
+    redactor: Redactor | None
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class Context:
     outputs: list[OutputStored]
     recent_turns: list[Turn]
     unanswered_calls: list[Call]
+    pending_actions: list[Action]
     counter: TokenCounter
 
     @cached_property
@@ -104,8 +105,11 @@ class ResumedAgent:
         self._backend = backend
         self._options = options
         self._holder = options.holder or new_holder()
+        self._cleaner = Cleaner(options.redactor)
         self._chain = backend.chain(agent_id)
         self._writer = Writer(self._chain, backend.run)
+        self._preparer = Preparer(agent_id, self._cleaner, options.output_threshold, options.counter, self._keep)
+        self._journal = Journal(agent_id, self._writer, self._preparer)
         self._failure: BaseException | None = None
         self.context: Context
 
@@ -141,6 +145,7 @@ class ResumedAgent:
         )
         self._writer.acquire(claim)
         _open_agents.add(self)
+        self._journal.abandon_reads()
         return self.refresh()
 
     def refresh(self) -> Context:
@@ -180,10 +185,12 @@ class ResumedAgent:
     def submit(self, *records: Record) -> Future[list[int]]:
         """Queue records, in order, as one group. Raises at once what is known already (LeaseLost, Closed, ...).
 
-        The future resolves when they are durable, to each turn's seq (0 for others); `asyncio.wrap_future` makes it
-        awaitable.
+        The future resolves when they are durable, to the seqs of turns and actions (0 for others);
+        `asyncio.wrap_future` makes it awaitable.
         """
-        future = self._submit(records)
+        future = self._submit(
+            [self._cleaner.record(record) if isinstance(record, Record) else record for record in records]
+        )
         future.add_done_callback(self._note)
         return future
 
@@ -207,7 +214,7 @@ class ResumedAgent:
             role, content, name=name, message_id=message_id, calls=calls, call_id=call_id, status=status, brief=brief,
             at=at,
         )  # fmt: skip
-        return self._submit([turn]).result()[0]
+        return self._writer.write([turn])[0]
 
     def prepare_turn(
         self, role: Role, content: str | list[Any] = "", *, name: str | None = None, message_id: str | None = None,
@@ -220,20 +227,10 @@ class ResumedAgent:
         tool's turn answers, `status` "error" for a tool that failed; `brief` stands for the content in briefings.
         Raises Invalid, and TooLarge for a label above 1,000 characters.
         """
-        if role not in ("user", "assistant", "tool", "system"):
-            raise Invalid(f"role is user, assistant, tool or system, not {role!r}", agent_id=self.agent_id)
-        if not isinstance(content, str | list):
-            raise Invalid("content is text or a list of content parts", agent_id=self.agent_id)
-        turn = Turn(
-            role=role, content=content, name=self._label(name, "name"), brief=_given(brief, "brief"),
-            message_id=self._label(message_id, "message_id"), call_id=self._label(call_id, "call_id"),
-            status=self._label(status, "status"), at=self._label(at, "at") or rfc3339(),
-            calls=[self._prepare_call(call) for call in calls],
+        return self._preparer.turn(
+            role, content, name=name, message_id=message_id, calls=calls, call_id=call_id, status=status, brief=brief,
+            at=at,
         )  # fmt: skip
-        if turn.brief and not self._inline(turn.brief):
-            raise TooLarge(f"a brief of more than {self._options.output_threshold} tokens", agent_id=self.agent_id)
-        self._prepare_content(turn)
-        return turn
 
     def update_working_state(
         self, *, goal: str | None = None, plan: Sequence[PlanStep | dict[str, Any] | str] | None = None,
@@ -245,9 +242,9 @@ class ResumedAgent:
         An empty text or list clears a field. A plan's steps are texts, or have `step` and `status` (todo, doing, done).
         """
         record = WorkingState(
-            goal=_given(goal, "goal"), plan=_plan(plan), progress=_given(progress, "progress"),
-            focus=_given(focus, "focus"), decisions=_texts(decisions, "decisions"),
-            open_questions=_texts(open_questions, "open_questions"), notes=_given(notes, "notes"),
+            goal=given(goal, "goal"), plan=_plan(plan), progress=given(progress, "progress"),
+            focus=given(focus, "focus"), decisions=_texts(decisions, "decisions"),
+            open_questions=_texts(open_questions, "open_questions"), notes=given(notes, "notes"),
         )  # fmt: skip
         if record == WorkingState():
             raise Invalid("no field of the working state was given", agent_id=self.agent_id)
@@ -256,30 +253,30 @@ class ResumedAgent:
 
     def milestone(self, text: str) -> None:
         """Record something that was finished."""
-        self._record(Milestone(text=_text(text, "a milestone")))
+        self._record(Milestone(text=required(text, "a milestone")))
 
     def pin(self, text: str, *, id: str | None = None) -> str:
         """Record a rule that must survive word for word; gives its id. The same id replaces the rule."""
-        key = _text(id, "a pin's id") if id is not None else f"pin-{secrets.token_hex(4)}"
-        self._record(Pin(id=key, text=_text(text, "a pin")))
+        key = required(id, "a pin's id") if id is not None else f"pin-{secrets.token_hex(4)}"
+        self._record(Pin(id=key, text=required(text, "a pin")))
         return key
 
     def unpin(self, id: str) -> None:
         """Take a pin back. One that is not there is not an error."""
-        self._record(Unpin(id=_text(id, "a pin's id")))
+        self._record(Unpin(id=required(id, "a pin's id")))
 
     def set_pointer(self, name: str, kind: str, target: str, note: str = "") -> None:
         """Record where work lives. `kind` is git_ref, object, environment, external, process, or one of your own."""
         self._record(
             Pointer(
-                name=_text(name, "a pointer's name"), kind=_text(kind, "a pointer's kind"),
-                target=_text(target, "a pointer's target"), note=_given(note, "a pointer's note") or "",
+                name=required(name, "a pointer's name"), kind=required(kind, "a pointer's kind"),
+                target=required(target, "a pointer's target"), note=given(note, "a pointer's note") or "",
             )
         )  # fmt: skip
 
     def remove_pointer(self, name: str) -> None:
         """Take a pointer back. One that is not there is not an error."""
-        self._record(PointerRemoved(name=_text(name, "a pointer's name")))
+        self._record(PointerRemoved(name=required(name, "a pointer's name")))
 
     def store_output(
         self, data: str | bytes | BinaryIO, *, name: str | None = None, media_type: str | None = None
@@ -288,16 +285,56 @@ class ResumedAgent:
 
         Raises TooLarge, and Invalid for a stream that is not binary or cannot be rewound.
         """
-        stored = self._keep(clean(data) if isinstance(data, str) else data)
-        text = isinstance(data, str)
-        self._record(
-            OutputStored(
-                ref=stored.ref, size=stored.size, name=_clean(name),
-                media_type=_clean(media_type) or ("text/plain" if text else "application/octet-stream"),
-                preview=clean(data[:_PREVIEW_CHARS]) if isinstance(data, str) else "",
-            )
-        )  # fmt: skip
+        kind = "text/plain" if isinstance(data, str) else "application/octet-stream"
+        label = self._preparer.label
+        record = OutputStored(
+            ref="", size=0, name=label(name, "an output's name"), media_type=label(media_type, "a media type") or kind
+        )
+        if isinstance(data, str):
+            data = self._cleaner.text(data)
+            record.preview = data[:_PREVIEW_CHARS]
+        stored = self._keep(data)
+        record.ref, record.size = stored.ref, stored.size
+        self._record(record)
         return stored.ref
+
+    # ---- actions ---------------------------------------------------------------------------------------------------
+
+    def begin_action(self, tool: str, class_: ActionClass, args: Any = None, *, call_id: str | None = None) -> Action:
+        """Record that a tool is about to touch the world. Carry it out only when the result's `status` is "open".
+
+        `class_` is "pure" (only reads), "idempotent" (safe to repeat with the same `key`) or "external" (could happen
+        twice). Give the model's `call_id` where there is one: should the call come again, this goes on with the action
+        that was begun for it, under the same key. It is then not "open" when it is done (`result` has what came of it),
+        or when it is external and its outcome "unknown": ask `reconcile`, or whoever can find out. An idempotent action
+        that an earlier holder left open goes on as well when it comes again with the same arguments.
+
+        Raises Invalid.
+        """
+        return self._journal.begin(tool, class_, args, call_id)
+
+    def end_action(
+        self, seq: int, status: EndStatus, *, result: Any = None, error: str | None = None,
+        resolution: str | None = None,
+    ) -> None:  # fmt: skip
+        """Record what came of an action: "done", "failed", or "abandoned" (given up before anything happened).
+
+        `result` is any JSON value, or text; `resolution` tells how the outcome is known when nobody saw it.
+        Raises NotFound when no such action is open, Invalid.
+        """
+        self._journal.end(seq, ActionEnd(status, result, error, resolution))
+
+    def pending_actions(self) -> list[Action]:
+        """The actions without a recorded outcome, oldest first: "open" ones of this holder, "unknown" ones before."""
+        return self._journal.pending()
+
+    def reconcile(self, resolver: Resolver | None = None) -> ReconcileReport:
+        """Close what earlier holders left open, as far as the resolver can tell; nothing is carried out.
+
+        `resolver(action)` returns an ActionEnd, or None where the outcome cannot be known; so does one that raises.
+        Reads are closed without it, when the lease is taken.
+        """
+        return self._journal.reconcile(resolver)
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
@@ -356,6 +393,7 @@ class ResumedAgent:
         return self._writer.submit(records)
 
     def _record(self, record: Milestone | Pin | Unpin | Pointer | PointerRemoved | OutputStored | WorkingState) -> None:
+        record = self._cleaner.record(record)
         record.at = rfc3339()
         if (size := len(memoryview(encode(record)))) > MAX_WORKING_STATE:
             raise TooLarge(
@@ -363,62 +401,13 @@ class ResumedAgent:
                 agent_id=self.agent_id,
                 hint="put long text into store_output and keep the reference",
             )
-        self._submit([record]).result()
-
-    def _prepare_call(self, call: Call) -> Call:
-        if not (isinstance(call, Call) and isinstance(call.id, str) and isinstance(call.name, str)):
-            raise Invalid("calls are Call objects whose id and name are texts", agent_id=self.agent_id)
-        args, ref = clean_json(outputs.externalise(call.args, self._keep)), call.args_ref
-        text = args if isinstance(args, str) else msgspec.json.encode(args).decode()
-        if not self._inline(text):
-            args, ref = self._shortened(args, text), self._keep(text).ref
-        call_id, name = self._label(call.id, "a call's id"), self._label(call.name, "a call's name")
-        return msgspec.structs.replace(call, id=call_id, name=name, args=args, args_ref=ref)
-
-    def _shortened(self, args: Any, text: str) -> Any:
-        """Arguments that are stored whole elsewhere, in short; as the head of their JSON when nothing less helps."""
-        short = shorten(args, self._options.output_threshold // _HEAD_SHARE, _MOST_ITEMS)
-        if self._inline(short if isinstance(short, str) else msgspec.json.encode(short).decode()):
-            return short
-        return f"{self._head(text)}..."
-
-    def _label(self, text: str | None, what: str) -> str | None:
-        """A short text that goes with a turn."""
-        label = _clean(text)
-        if label is not None and len(label) > _LONGEST_LABEL:
-            raise TooLarge(
-                f"{what} of {len(label):,} characters; at most {_LONGEST_LABEL:,} are allowed", agent_id=self.agent_id
-            )
-        return label
-
-    def _prepare_content(self, turn: Turn) -> None:
-        """Store as outputs what must not lie in the chain: binary parts, and the whole content when it is long."""
-        if isinstance(turn.content, str):
-            turn.content = whole = clean(turn.content)
-        else:
-            turn.content = clean_json(outputs.externalise(turn.content, self._keep))
-            whole = msgspec.json.encode(turn.content).decode()
-        if self._inline(whole):
-            return
-        stored = self._keep(whole)
-        turn.content = self._head(briefing.plain_text(turn.content))
-        turn.output_ref, turn.size = stored.ref, stored.size
-
-    def _head(self, text: str) -> str:
-        most = self._options.output_threshold // _HEAD_SHARE
-        return truncate(text[: most * _LONG_TOKEN], most, self._options.counter)
-
-    def _inline(self, text: str) -> bool:
-        """Whether a text is short enough to lie in the chain; a very long one is not counted to its end."""
-        most, counter = self._options.output_threshold, self._options.counter
-        head = text[: most * _LONG_TOKEN]
-        return fits(head, most, counter) and (len(head) == len(text) or fits(text, most, counter))
+        self._writer.write([record])
 
     def _keep(self, data: str | bytes | BinaryIO) -> outputs.StoredValue:
         """Store an output, for the holder only: it must not appear among the records of another one."""
         self.check_lease()
-        with self._named():
-            return self._backend.put_output(self.agent_id, data)
+        with self._named(), self._cleaner.output(data) as cleaned:
+            return self._backend.put_output(self.agent_id, cleaned)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -437,13 +426,14 @@ class ResumedAgent:
         restarts = max(0, state.starts - self._writer.owned)
         built = briefing.build(
             state, agent_id=self.agent_id, restarts=restarts, now=rfc3339(), budget=self._options.token_budget,
-            counter=self._options.counter,
+            own=self._journal.own, counter=self._options.counter,
         )  # fmt: skip
         return Context(
             briefing=built.text, omitted=built.omitted, fresh=state.empty, epoch=self.epoch, restarts=restarts,
             working_state=state.working, pins=list(state.pins.values()), pointers=list(state.pointers.values()),
             milestones=list(state.milestones), outputs=list(state.outputs), recent_turns=list(state.turns),
-            unanswered_calls=[call for _, call in briefing.unanswered(state.turns)], counter=self._options.counter,
+            unanswered_calls=[call for _, call in briefing.unanswered(state.turns)],
+            pending_actions=actions.pending(state, self._journal.own), counter=self._options.counter,
         )  # fmt: skip
 
     def _note(self, future: Future[list[int]]) -> None:
@@ -463,29 +453,13 @@ class _Announcer:
             self._said = held.holder
 
 
-def _clean(text: str | None) -> str | None:
-    return None if text is None else clean(str(text))
-
-
-def _text(text: str, what: str) -> str:
-    if not isinstance(text, str) or not text.strip():
-        raise Invalid(f"{what} is a text that is not empty, not {text!r}")
-    return clean(text)
-
-
-def _given(text: str | None, what: str) -> str | None:
-    if text is not None and not isinstance(text, str):
-        raise Invalid(f"{what} is a text, not {text!r}")
-    return None if text is None else clean(text)
-
-
 def _texts(texts: Sequence[str] | None, what: str) -> list[str] | None:
     if texts is None:
         return None
     if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
         raise Invalid(f"{what} is a list of texts, not {texts!r}")
-    given = [_given(text, f"each of {what}") for text in ([texts] if isinstance(texts, str) else texts)]
-    return [text for text in given if text]
+    checked = [given(text, f"each of {what}") for text in ([texts] if isinstance(texts, str) else texts)]
+    return [text for text in checked if text]
 
 
 def _plan(steps: Sequence[PlanStep | dict[str, Any] | str] | None) -> list[PlanStep] | None:

@@ -6,13 +6,14 @@ import os
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self, TypeGuard
+from typing import Literal, Self, TypeGuard
 
 from . import briefing
 from .agent import Options, ResumedAgent
 from .backend import AgentStatus, Backend, DeleteReport, StoreBackend
 from .chain.protocol import rfc3339
 from .errors import Invalid, NotFound
+from .redact import Redactor, redact
 from .state import fold_state
 from .stores import DirectoryStore, open_store
 from .stores.base import Store
@@ -62,6 +63,7 @@ class Client:
         self, agent_id: str, *, token_budget: int = briefing.DEFAULT_BUDGET, lease_ttl: float = DEFAULT_TTL,
         holder: str | None = None, output_threshold: int = DEFAULT_OUTPUT_THRESHOLD, defer_lease: bool = False,
         wait: float = 0, takeover: bool = False, model: str | None = None, counter: TokenCounter | None = None,
+        redact: Redactor | Literal[False] | None = redact,
     ) -> ResumedAgent:  # fmt: skip
         """Open an agent: take its lease, read what was recorded, build the briefing.
 
@@ -73,6 +75,8 @@ class Client:
         - `defer_lease`: only read; `acquire` takes the lease later.
         - `wait`: seconds to wait for a lease that another process holds. `takeover`: take it at once.
         - `model`, `counter`: how tokens are counted; by default in o200k_base.
+        - `redact`: what takes secrets out of all texts before they are saved, `str -> str`; by default
+          `polign_recall.redact`, None or False for nothing. A text that it raises an error for is not saved at all.
 
         Raises Invalid for an argument that cannot be used, LeaseHeld, Corrupt, FormatTooNew, or a StoreError.
         """
@@ -84,6 +88,7 @@ class Client:
             wait=_check_wait(wait),
             takeover=takeover,
             counter=counter_for(model) if counter is None else counter,
+            redactor=_check_redactor(redact),
         )
         agent = ResumedAgent(agent_id, self.backend, options)
         self._agents.add(agent)
@@ -169,6 +174,14 @@ def _check_threshold(threshold: int) -> int:
     if isinstance(threshold, bool) or not isinstance(threshold, int) or threshold < _MIN_OUTPUT_THRESHOLD:
         raise Invalid(f"output_threshold is {_MIN_OUTPUT_THRESHOLD} tokens or more, not {threshold!r}")
     return threshold
+
+
+def _check_redactor(redactor: Redactor | Literal[False] | None) -> Redactor | None:
+    if redactor is None or redactor is False:
+        return None
+    if not callable(redactor):
+        raise Invalid(f"redact is a function from text to text, or None, not {redactor!r}")
+    return redactor
 
 
 def _check_holder(holder: str | None) -> str | None:

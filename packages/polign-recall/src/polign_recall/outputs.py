@@ -50,10 +50,15 @@ def measured(data: str | bytes | BinaryIO) -> tuple[bytes | BinaryIO, int, str]:
         size, digest = len(source), blake2b(source, digest_size=16).hexdigest()
     else:
         size, digest = _measure(source)
+    check_size(size)
+    return source, size, digest
+
+
+def check_size(size: int) -> None:
+    """Raise TooLarge for more bytes than an output may have."""
     if size > MAX_BYTES:
         hint = "store it in parts, or keep it elsewhere and record a pointer to it"
         raise TooLarge(f"an output of more than {MAX_BYTES:,} bytes", hint=hint)
-    return source, size, digest
 
 
 def get(store: Store, prefix: str, ref: str, start: int = 0, length: int | None = None) -> bytes:

@@ -15,6 +15,9 @@ from .errors import Corrupt, Invalid
 
 Role = Literal["user", "assistant", "tool", "system"]
 StepStatus = Literal["todo", "doing", "done"]
+ActionClass = Literal["pure", "idempotent", "external"]
+"""A `pure` action only reads; an `idempotent` one may be repeated with the same key; an `external` one may not."""
+EndStatus = Literal["done", "failed", "abandoned"]
 
 
 class Part(msgspec.Struct, kw_only=True):
@@ -142,6 +145,40 @@ class OutputStored(Record, tag="output"):
     at: str = ""
 
 
+class ActionStarted(Record, tag="action_started"):
+    """A tool call that touches the world is about to be carried out. `seq` counts actions from 1.
+
+    `key` is the same at every try of this action, and of no other. A later one with the same `seq` is another try.
+    `args_ref` names the whole arguments when they are too long to keep here. `call_id` is that of the turn's call.
+    """
+
+    tool: str
+    class_: ActionClass = msgspec.field(name="class")
+    key: str
+    epoch: int
+    seq: int = 0
+    args: Any = None
+    args_ref: str | None = None
+    call_id: str | None = None
+    at: str = ""
+
+
+class ActionEnded(Record, tag="action_ended"):
+    """The action `seq` is over. `resolution` tells how that is known when it was not seen to end.
+
+    `result_ref` names the whole result, of `size` bytes, when it is too long to keep here.
+    """
+
+    seq: int
+    status: EndStatus
+    result: Any = None
+    result_ref: str | None = None
+    size: int | None = None
+    error: str | None = None
+    resolution: str | None = None
+    at: str = ""
+
+
 class Unknown(Record, tag="unknown"):
     """A record of a type that this version does not know, kept as it was."""
 
@@ -150,10 +187,12 @@ class Unknown(Record, tag="unknown"):
 
 TYPES: dict[str, type[Record]] = {
     str(cls.__struct_config__.tag): cls
-    for cls in (Turn, WorkingState, Milestone, Pin, Unpin, Pointer, PointerRemoved, OutputStored)
-}
+    for cls in (
+        Turn, WorkingState, Milestone, Pin, Unpin, Pointer, PointerRemoved, OutputStored, ActionStarted, ActionEnded
+    )
+}  # fmt: skip
 _OPEN: tuple[type[Record | Part], ...] = (*TYPES.values(), Call, PlanStep)
-_KNOWN = {cls: frozenset(cls.__struct_fields__) | {"type"} for cls in _OPEN}
+_KNOWN = {cls: frozenset(cls.__struct_encode_fields__) | {"type"} for cls in _OPEN}
 _PARTS: dict[type[Record], str] = {Turn: "calls", WorkingState: "plan"}
 _encoder = msgspec.json.Encoder()
 R = TypeVar("R", bound=Record)

@@ -13,6 +13,8 @@ from .chain import Entry, Replay
 from .chain.keys import entry_key, snapshot_key
 from .errors import Corrupt
 from .records import (
+    ActionEnded,
+    ActionStarted,
     Milestone,
     OutputStored,
     Pin,
@@ -35,6 +37,8 @@ RECENT_RESULTS = 160
 """So many turns are kept where they are one reply and the results of its calls, so that the calls can be paired."""
 RECENT_MILESTONES = 20
 RECENT_OUTPUTS = 40
+RECENT_ACTIONS = 20
+"""The newest actions that have ended, and whose call has no result among the turns yet."""
 
 
 class _Stored(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -46,6 +50,7 @@ class _Stored(msgspec.Struct, kw_only=True, omit_defaults=True):
     turn_count: int = 0
     milestone_count: int = 0
     output_count: int = 0
+    action_count: int = 0
     deleted: bool = False
     working: msgspec.Raw = msgspec.Raw(b'{"type":"working_state"}')
     pins: list[msgspec.Raw] = []
@@ -53,15 +58,28 @@ class _Stored(msgspec.Struct, kw_only=True, omit_defaults=True):
     milestones: list[msgspec.Raw] = []
     outputs: list[msgspec.Raw] = []
     turns: list[msgspec.Raw] = []
+    open_actions: list[msgspec.Raw] = []
+    ended_actions: list[tuple[msgspec.Raw, msgspec.Raw]] = []
     unknown: list[msgspec.Raw] = []
 
 
 _Fields = dict[str, msgspec.Raw]
-_COUNTS = ("starts", "started_at", "last_at", "turn_count", "milestone_count", "output_count", "deleted")
+_COUNTS = (
+    "starts",
+    "started_at",
+    "last_at",
+    "turn_count",
+    "milestone_count",
+    "output_count",
+    "action_count",
+    "deleted",
+)
 
 
 class State:
     """What is known of an agent. `starts` counts claims; `last_at` is the time of its newest record.
+
+    `open_actions` have no recorded outcome; `ended_actions` are over, but the turn with the call's result is missing.
 
     Lists are replaced, never changed in place, so another thread may read them at any time.
     """
@@ -73,6 +91,7 @@ class State:
         self.turn_count = 0
         self.milestone_count = 0
         self.output_count = 0
+        self.action_count = 0
         self.deleted = False
         self.working = WorkingState()
         self.pins: dict[str, Pin] = {}
@@ -80,6 +99,8 @@ class State:
         self.milestones: list[Milestone] = []
         self.outputs: list[OutputStored] = []
         self.turns: list[Turn] = []
+        self.open_actions: dict[int, ActionStarted] = {}
+        self.ended_actions: list[tuple[ActionStarted, ActionEnded]] = []
         self.unknown: list[Unknown] = []
         self._raw_turns: list[bytes] = []
         self._extra: dict[str, msgspec.Raw] = {}
@@ -120,6 +141,10 @@ class State:
                 self.pointers = {key: pointer for key, pointer in self.pointers.items() if key != record.name}
             case OutputStored():
                 self._add_output(record)
+            case ActionStarted():
+                self._begin(record)
+            case ActionEnded():
+                self._end(record)
             case Unknown():
                 self.unknown = [*self.unknown, record]
 
@@ -130,6 +155,21 @@ class State:
         self.turns, self._raw_turns = turns[old:], raws[old:]
         if turn.output_ref is not None:
             self._add_output(OutputStored(ref=turn.output_ref, size=turn.size or 0, name=turn.name, at=turn.at))
+        if turn.call_id is not None and self.ended_actions:
+            self.ended_actions = [pair for pair in self.ended_actions if pair[0].call_id != turn.call_id]
+
+    def _begin(self, action: ActionStarted) -> None:
+        self.action_count = max(self.action_count, action.seq)
+        self.open_actions = {**self.open_actions, action.seq: action}
+        self.ended_actions = [pair for pair in self.ended_actions if pair[0].seq != action.seq]
+
+    def _end(self, end: ActionEnded) -> None:
+        started = self.open_actions.get(end.seq)
+        if started is None:
+            return
+        self.open_actions = {seq: action for seq, action in self.open_actions.items() if seq != end.seq}
+        if started.call_id is not None:
+            self.ended_actions = [*self.ended_actions, (started, end)][-RECENT_ACTIONS:]
 
     def _add_output(self, output: OutputStored) -> None:
         others = [old for old in self.outputs if old.ref != output.ref]
@@ -146,6 +186,8 @@ class State:
             milestones=[encode(milestone) for milestone in self.milestones],
             outputs=[encode(output) for output in self.outputs],
             turns=[msgspec.Raw(raw) for raw in self._raw_turns],
+            open_actions=[encode(action) for action in self.open_actions.values()],
+            ended_actions=[(encode(started), encode(ended)) for started, ended in self.ended_actions],
             unknown=[encode(record) for record in self.unknown],
         )
         if not self._extra:
@@ -170,6 +212,12 @@ class State:
         state.outputs = [decode_as(raw, OutputStored) for raw in stored.outputs]
         state.turns = [decode_as(raw, Turn) for raw in stored.turns]
         state._raw_turns = [bytes(raw) for raw in stored.turns]
+        begun = [decode_as(raw, ActionStarted) for raw in stored.open_actions]
+        state.open_actions = {action.seq: action for action in begun}
+        state.ended_actions = [
+            (decode_as(started, ActionStarted), decode_as(ended, ActionEnded))
+            for started, ended in stored.ended_actions
+        ]
         for raw in stored.unknown:  # of a type that this version may know by now
             state._apply(decode(raw), raw)
         state._extra = {name: value for name, value in fields.items() if name not in _Stored.__struct_fields__}

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import groupby
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ from .chain import Chain, FoldJob, Replay, fold, fold_job, folded
 from .chain.entries import Kind, Link
 from .chain.steps import Steps
 from .errors import Closed, Corrupt, Invalid, LeaseLost, LeaseNotHeld, RecallError, StoreUnavailable, WriteUnknown
-from .records import Record, Turn, decode, encode
+from .records import ActionStarted, Record, Turn, decode, encode
 from .state import State, fold_state
 from .tokens import unload_idle
 
@@ -43,16 +43,53 @@ class Run(Protocol):
     def __call__(self, steps: Steps[T], /) -> T: ...  # noqa: D102
 
 
+class _Numbers(NamedTuple):
+    """The seqs of the newest turn and of the newest action."""
+
+    turn: int
+    action: int
+
+
+class _Waiter:
+    """What one thread waits on for a job: a Future, made for many, takes 60 us more to wake it."""
+
+    __slots__ = ("_done", "_error", "_result")
+
+    def __init__(self) -> None:
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def set_result(self, result: Any) -> None:
+        self._result = result
+        self._done.release()
+
+    def set_exception(self, error: BaseException) -> None:
+        self._error = error
+        self._done.release()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The job's result, once. Raises what it failed with, and TimeoutError after so many seconds."""
+        if not self._done.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            raise TimeoutError
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
 class _Job:
     """Records to append, or a command to run on the writer's thread."""
 
-    __slots__ = ("command", "future", "records")
+    __slots__ = ("command", "done", "records")
 
-    def __init__(self, records: Sequence[Record] = (), command: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, records: Sequence[Record] = (), *, command: Callable[[], Any] | None = None,
+        done: Future[Any] | _Waiter | None = None,
+    ) -> None:  # fmt: skip
         self.records = records
         self.command = command
-        self.future: Future[Any] = Future()
-        self.future.set_running_or_notify_cancel()  # what is queued will be done: a cancelled waiter cannot undo it
+        self.done = done or _Waiter()
 
 
 class Writer:
@@ -71,7 +108,7 @@ class Writer:
         self._open = False
         self._closed = False
         self._pid = os.getpid()
-        self._written_turns = 0
+        self._written = _Numbers(0, 0)
         self._failing = False
         self._fold_at = FOLD_AFTER
 
@@ -113,7 +150,7 @@ class Writer:
         return self.chain.owned and not self._closed and os.getpid() == self._pid
 
     def submit(self, records: Sequence[Record]) -> Future[list[int]]:
-        """Queue records, in order, to be committed together; the future gives each turn's seq (0 for others).
+        """Queue records, in order, to be committed together; the future gives seqs of turns and actions, 0 for others.
 
         Raises at once what is known already: LeaseLost, LeaseNotHeld, Closed.
         """
@@ -122,7 +159,16 @@ class Writer:
             nothing: Future[list[int]] = Future()
             nothing.set_result([])
             return nothing
-        return self._put(_Job(records))
+        future: Future[list[int]] = Future()
+        future.set_running_or_notify_cancel()  # what is queued will be done: a cancelled waiter cannot undo it
+        self._put(_Job(records, done=future))
+        return future
+
+    def write(self, records: Sequence[Record]) -> list[int]:
+        """`submit`, and wait until the records are durable. Raises what became of them."""
+        self.check()
+        seqs: list[int] = self._put(_Job(records)).result()
+        return seqs
 
     def call(self, command: Callable[[], T]) -> T:
         """Run a command on the writer's thread, after what was queued before it, and give its result."""
@@ -168,11 +214,11 @@ class Writer:
         if self._folding is not None:
             self._folding.join()
 
-    def _put(self, job: _Job) -> Future[Any]:
+    def _put(self, job: _Job) -> Future[Any] | _Waiter:
         with self._entry:  # so that nothing is queued behind the job that ends the thread
             self.check_usable()
             self._queue.put(job)
-        return job.future
+        return job.done
 
     def check_usable(self) -> None:
         """Raise unless this process may work with the agent at all: Closed, LeaseNotHeld in a forked child."""
@@ -222,45 +268,48 @@ class Writer:
 
     def _obey(self, job: _Job) -> None:
         try:
-            job.future.set_result(job.command() if job.command else None)
+            job.done.set_result(job.command() if job.command else None)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller that waits
-            job.future.set_exception(error)
+            job.done.set_exception(error)
 
     def _commit(self, jobs: list[_Job]) -> None:
         """Append the records of these jobs as one entry, or as several when they are large."""
         batch: list[tuple[_Job, list[int]]] = []
         encoded: list[msgspec.Raw] = []
-        size, seq = 0, self._last_turn()
+        size, numbers = 0, self._newest()
         for job in jobs:
             try:
-                raws, seqs = _encode(job.records, seq)
+                raws, seqs, last = _encode(job.records, numbers)
             except RecallError as error:
                 error.agent_id = self.chain.agent_id
-                job.future.set_exception(error)
+                job.done.set_exception(error)
                 continue
             batch.append((job, seqs))
             encoded += raws
-            seq = max(seq, *seqs)
+            numbers = last
             size += sum(len(memoryview(raw)) for raw in raws)
             if size >= MAX_BATCH_BYTES:
-                self._append(batch, encoded)
-                batch, encoded, size, seq = [], [], 0, self._last_turn()
+                self._append(batch, encoded, numbers)
+                batch, encoded, size, numbers = [], [], 0, self._newest()
         if batch:
-            self._append(batch, encoded)
+            self._append(batch, encoded, numbers)
 
-    def _append(self, batch: list[tuple[_Job, list[int]]], encoded: list[msgspec.Raw]) -> None:
+    def _append(self, batch: list[tuple[_Job, list[int]]], encoded: list[msgspec.Raw], numbers: _Numbers) -> None:
         try:
-            self._write("records", encoded, sum(bool(seq) for _, seqs in batch for seq in seqs))
+            self._write("records", encoded, numbers)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the callers that wait
             for job, _ in batch:
-                job.future.set_exception(error)
+                job.done.set_exception(error)
             return
         for job, seqs in batch:
-            job.future.set_result(seqs)
+            job.done.set_result(seqs)
         self._fold_when_due()
 
-    def _write(self, kind: Kind, encoded: Sequence[msgspec.Raw] = (), turns: int = 0) -> None:
-        """Append one entry and fold it into the state, once an earlier one of unknown outcome is settled (R3)."""
+    def _write(self, kind: Kind, encoded: Sequence[msgspec.Raw] = (), numbers: _Numbers | None = None) -> None:
+        """Append one entry and fold it into the state, once an earlier one of unknown outcome is settled (R3).
+
+        `numbers` are those of the newest turn and action once it is written, where it has any.
+        """
         chain = self.chain
         if chain.pending is not None:
             try:
@@ -269,7 +318,7 @@ class Writer:
                 raise StoreUnavailable(
                     "an earlier write is not resolved yet; nothing of this one was written", agent_id=chain.agent_id
                 ) from error
-        self._written_turns = turns
+        self._written = numbers or self._newest()
         try:
             link = self._run(chain.append(kind, encoded))
         except WriteUnknown:
@@ -292,9 +341,11 @@ class Writer:
         self._failing = False
         self.state.apply_entry(link.entry)
 
-    def _last_turn(self) -> int:
-        """Seq of the newest turn, with those of a write that is not resolved yet: it lands, or the lease is lost."""
-        return self.state.turn_count + (self._written_turns if self.chain.pending is not None else 0)
+    def _newest(self) -> _Numbers:
+        """Those given so far, also by a write that is not resolved yet: it lands, or the lease is lost."""
+        if self.chain.pending is not None:
+            return self._written
+        return _Numbers(self.state.turn_count, self.state.action_count)
 
     def _renew_quietly(self) -> None:
         unload_idle()
@@ -353,21 +404,30 @@ class Writer:
             self._fold_at = FOLD_AFTER
 
 
-def _encode(records: Sequence[Record], seq: int) -> tuple[list[msgspec.Raw], list[int]]:
-    """Records as JSON, the turns among them numbered on from `seq`; gives their seqs, 0 for others.
+def _encode(records: Sequence[Record], numbers: _Numbers) -> tuple[list[msgspec.Raw], list[int], _Numbers]:
+    """Records as JSON, turns and actions numbered on; gives their seqs, 0 for others, and the newest numbers.
 
     Raises Invalid for a record that could not be read back: written, it would make the whole agent unreadable.
     """
     raws, seqs = [], []
     for record in records:
-        if isinstance(record, Turn):
-            seq += 1
-            record.seq = seq
+        numbers, seq = _number(record, numbers)
         raw = encode(record)
         try:
             decode(raw)
         except Corrupt as error:
             raise Invalid(f"a {type(record).__name__} has a field that cannot be used: {error.__cause__}") from error
         raws.append(raw)
-        seqs.append(seq if isinstance(record, Turn) else 0)
-    return raws, seqs
+        seqs.append(seq)
+    return raws, seqs, numbers
+
+
+def _number(record: Record, numbers: _Numbers) -> tuple[_Numbers, int]:
+    """Give a turn or an action its seq; one that has begun before keeps the one it has."""
+    if isinstance(record, Turn):
+        record.seq = numbers.turn + 1
+        return numbers._replace(turn=record.seq), record.seq
+    if isinstance(record, ActionStarted):
+        record.seq = record.seq or numbers.action + 1
+        return numbers._replace(action=max(numbers.action, record.seq)), record.seq
+    return numbers, 0

@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from langchain_core.messages import BaseMessage, MessageLikeRepresentation, convert_to_messages
 from langchain_core.runnables import Runnable, RunnableConfig
-from polign_recall import Client, Context, Invalid, LeaseNotHeld, RecallError, ResumedAgent
+from polign_recall import Client, Context, Invalid, LeaseNotHeld, RecallError, ResumedAgent, redact
+from polign_recall.redact import Redactor
 from polign_recall.stores import Store
 from polign_recall.tokens import TokenCounter
 
@@ -43,7 +44,8 @@ class RecallResume:
     `local_dir`, `store`, `url` with `api_key`, and `env` choose where the records live, as for `polign_recall.Client`;
     `client` uses one that is open already and leaves it open. The other arguments are those of `Client.resume`:
     `token_budget` limits the briefing (tokens), `lease_ttl` is how long a holder that went silent keeps the agent (5 to
-    3600 seconds), `wait` how long to wait for another holder (seconds), `takeover` takes the agent from it at once.
+    3600 seconds), `wait` how long to wait for another holder (seconds), `takeover` takes the agent from it at once,
+    `redact` takes secrets out of what is recorded (the graph's messages keep them), None switches that off.
 
     Entering raises LeaseHeld when another process works for the agent, and StoreError or DataError when the records
     cannot be opened. Hooks and methods raise LeaseLost once another process has taken over: the run stops.
@@ -67,6 +69,7 @@ class RecallResume:
         output_threshold: int = 2000,
         model: str | None = None,
         counter: TokenCounter | None = None,
+        redact: Redactor | Literal[False] | None = redact,
     ) -> None:
         self.agent_id = agent_id
         self._client = client
@@ -82,6 +85,7 @@ class RecallResume:
             "output_threshold": output_threshold,
             "model": model,
             "counter": counter,
+            "redact": redact,
         }
         self._opened: _Opened | None = None
 
@@ -216,8 +220,7 @@ class RecallResume:
     def _before_model(self, state: State) -> dict[str, list[BaseMessage]]:
         messages, opened = _messages_of(state), self._current
         opened.recorder.submit(messages)
-        if not opened.agent.lease_held:  # lost, or past its time: no use to think then
-            opened.agent.check_lease()
+        opened.check_lease()  # lost, or past its time: no use to think then
         return {"llm_input_messages": model_input(messages, opened.injected)}
 
     async def _abefore_model(self, state: State) -> dict[str, list[BaseMessage]]:
@@ -226,15 +229,13 @@ class RecallResume:
     def _after_model(self, state: State) -> dict[str, Any]:
         opened = self._current
         opened.recorder.settle(_messages_of(state))
-        if not opened.agent.lease_held:
-            opened.agent.check_lease()
+        opened.check_lease()
         return {}
 
     async def _aafter_model(self, state: State) -> dict[str, Any]:
         opened = self._current
         await opened.recorder.asettle(_messages_of(state))
-        if not opened.agent.lease_held:
-            await asyncio.to_thread(opened.agent.check_lease)
+        await opened.acheck_lease()
         return {}
 
     @property
@@ -273,6 +274,16 @@ class _Opened:
         self.context = agent.context
         self.injected = "" if agent.context.fresh else agent.context.briefing
         self.recorder = Recorder(agent, self.injected)
+
+    def check_lease(self) -> None:
+        """Raise unless the agent is ours; free while the lease runs by our clock."""
+        if not self.agent.lease_held:
+            self.agent.check_lease()
+
+    async def acheck_lease(self) -> None:
+        """`check_lease` without blocking the event loop."""
+        if not self.agent.lease_held:
+            await asyncio.to_thread(self.agent.check_lease)
 
 
 def _messages_of(state: State) -> list[BaseMessage]:

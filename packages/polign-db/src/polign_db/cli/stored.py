@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 import msgspec
-from polign_recall import Client, Corrupt, OutputStored, Record, Turn
+from polign_recall import ActionEnded, ActionStarted, Client, Corrupt, OutputStored, Record, Turn
 from polign_recall.records import encode
 
 PART = 8_000_000
@@ -59,13 +59,33 @@ def _of(record: Record) -> Iterator[Reference]:
             ref=record.ref, size=record.size, media_type=record.media_type, name=record.name or "",
             preview=record.preview, at=record.at,
         )  # fmt: skip
-    if not isinstance(record, Turn):
-        return
+    elif isinstance(record, Turn):
+        yield from _of_turn(record)
+    elif isinstance(record, ActionStarted):
+        yield from _of_action(record, record.args_ref, None, f"arguments of {record.tool}")
+    elif isinstance(record, ActionEnded):
+        yield from _of_action(record, record.result_ref, record.size, f"result of action {record.seq}")
+
+
+def _of_turn(record: Turn) -> Iterator[Reference]:
     if record.output_ref is not None:
         name = record.name or f"turn {record.seq}"
         yield Reference(ref=record.output_ref, size=record.size, name=name, at=record.at)
     for call in record.calls:
         if call.args_ref is not None:
             yield Reference(ref=call.args_ref, name=f"arguments of {call.name}", at=record.at)
+    yield from _parts(record, f"part of turn {record.seq}", record.at)
+
+
+def _of_action(
+    record: ActionStarted | ActionEnded, ref: str | None, size: int | None, name: str
+) -> Iterator[Reference]:
+    if ref is not None:
+        yield Reference(ref=ref, size=size, name=name, at=record.at)
+    yield from _parts(record, f"part of the {name}", record.at)
+
+
+def _parts(record: Record, name: str, at: str) -> Iterator[Reference]:
+    """Outputs that stand for binary data in a record."""
     for ref, size, media_type in _PART.findall(bytes(encode(record)).decode()):
-        yield Reference(ref=ref, size=int(size), media_type=media_type, name=f"part of turn {record.seq}", at=record.at)
+        yield Reference(ref=ref, size=int(size), media_type=media_type, name=name, at=at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from ..state import State
 from ..tokens import TokenCounter, fits
@@ -26,13 +26,13 @@ _LIKELY_CHARS = 6
 class Draft:
     """What a briefing consists of, in the order in which it is shown; `fit` chooses it."""
 
-    def __init__(self, state: State, intro: str, budget: int, counter: TokenCounter) -> None:
+    def __init__(self, state: State, intro: str, budget: int, counter: TokenCounter, own: Container[str]) -> None:
         self.intro = intro
         self._state = state
         self._budget = budget
         self._counter = counter
         self._limit = budget // _TURN_SHARE * 4
-        self._fields = list(fields(state))
+        self._fields = list(fields(state, own))
         self._cuts: dict[str, Field | None] = {}  # of the fields that are not whole: what is kept of them
         self._groups = self._turns(1)
         self._outputs = output_lines(state)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
+from ..actions import Action, ended, pending
 from ..records import Call, PlanStep, Turn
 from ..state import State
 from ..text import shorten
@@ -21,6 +22,7 @@ _CUT_MARK = 8
 _OUTPUT_LINES = 10
 _ARGUMENT_CHARS = 120
 _ARGUMENT_ITEMS = 20
+_RESULT_CHARS = 400
 _BARE_ITEM = re.compile(r"\n {1,2}(-|\[.?\]?)? ?\Z")
 _MARKS = {"done": "[x]", "doing": "[>]", "todo": "[ ]"}
 
@@ -61,11 +63,10 @@ class Group(NamedTuple):
         return cls("".join(g.text for g in groups), sum(g.turns for g in groups), sum(g.cut for g in groups))
 
 
-def fields(state: State) -> Iterator[Field]:
+def fields(state: State, own: Container[str]) -> Iterator[Field]:
     """The fields in order of priority, which is the order they are shown in."""
-    working, lost = state.working, unanswered(state.turns)
-    calls = [_call(call, f"called {when(turn.at, 'seconds')}", f"id {call.id}") for turn, call in lost]
-    yield from _list_field("calls to check", "Calls with no recorded outcome; check before repeating them:", calls)
+    working = state.working
+    yield from _outcome_fields(state, own)
     pins = [quote(pin.text) for pin in state.pins.values()]
     yield from _list_field("pins", "Rules that hold (pinned):", pins)
     yield from _text_field("goal", working.goal)
@@ -83,6 +84,23 @@ def fields(state: State) -> Iterator[Field]:
     stones = [f"{when(stone.at)} {quote(stone.text)}" for stone in reversed(state.milestones)]
     heading = f"Milestones ({len(stones)} of {state.milestone_count}, newest first):"
     yield from _list_field("milestones", heading, stones)
+
+
+def _outcome_fields(state: State, own: Container[str]) -> Iterator[Field]:
+    """What must not simply be done again: actions and calls with no known outcome, then outcomes without a turn."""
+    unknown = [action for action in pending(state, own) if action.status == "unknown"]
+    over = [action for action in ended(state) if action.class_ != "pure" or action.status == "done"]
+    journalled = {action.call_id for action in (*pending(state, own), *ended(state))}
+    journalled |= {action.call_id for action in state.open_actions.values()}  # reads that were not finished
+    calls = [(turn, call) for turn, call in unanswered(state.turns) if call.id not in journalled]
+    external = [_action(action) for action in unknown if action.class_ == "external"]
+    heading = "Actions that were begun; nobody knows what came of them, so find out before repeating one:"
+    yield from _list_field("actions to check", heading, external)
+    lines = [_call(call, f"called {when(turn.at, 'seconds')}", f"id {call.id}") for turn, call in calls]
+    yield from _list_field("calls to check", "Calls with no recorded outcome; check before repeating them:", lines)
+    heading = "Actions that were begun, and may be repeated with the same arguments:"
+    yield from _list_field("actions to repeat", heading, [_action(a) for a in unknown if a.class_ == "idempotent"])
+    yield from _list_field("outcomes", "Outcomes of calls that no turn answers:", [_outcome(action) for action in over])
 
 
 def _text_field(name: str, text: str | None) -> Iterator[Field]:
@@ -180,10 +198,33 @@ def _part_text(part: Any) -> str:
 
 
 def _call(call: Call, *notes: str) -> str:
-    args = shorten(call.args, _ARGUMENT_CHARS, _ARGUMENT_ITEMS)
+    return _request(call.name, call.args, call.args_ref, *notes)
+
+
+def _action(action: Action) -> str:
+    notes = [f"begun {when(action.started_at, 'seconds')}", f"key {action.key}"]
+    notes += [f"id {action.call_id}"] if action.call_id is not None else []
+    return _request(action.tool, action.args, action.args_ref, *notes)
+
+
+def _outcome(action: Action) -> str:
+    """An action that is over, and what came of it."""
+    known = (action.status, action.resolution, action.error)
+    text = ", ".join(part for part in known if part)
+    if action.result is not None:
+        result = shorten(action.result, _RESULT_CHARS, _ARGUMENT_ITEMS)
+        text += f": {result if isinstance(result, str) else msgspec.json.encode(result).decode()}"
+    if action.result_ref is not None:
+        text += f" [whole: {action.result_ref}]"
+    return f"{_request(action.tool, action.args, action.args_ref)}: {quote(text)}"
+
+
+def _request(name: str, args: Any, args_ref: str | None, *notes: str) -> str:
+    """A tool's name with its arguments in short."""
+    args = shorten(args, _ARGUMENT_CHARS, _ARGUMENT_ITEMS)
     arguments = msgspec.json.encode(args).decode() if args not in (None, {}, "") else ""
-    notes += (f"whole arguments: {call.args_ref}",) if call.args_ref else ()
-    return quote(f"{call.name}({arguments})" + (f" [{', '.join(notes)}]" if notes else ""))
+    notes += (f"whole arguments: {args_ref}",) if args_ref else ()
+    return quote(f"{name}({arguments})" + (f" [{', '.join(notes)}]" if notes else ""))
 
 
 def output_lines(state: State) -> list[str]:
