@@ -10,8 +10,9 @@ ROOT = Path(__file__).parents[1]
 CORE = ROOT / "packages/polign-recall/src/polign_recall"
 # From the ground up; a layer may import those before it, and itself.
 LAYERS = [
-    "errors", "stores", "chain", "text", "redact", "records", "state", "actions", "tokens", "briefing", "outputs",
-    "history", "cleaning", "preparing", "writer", "journal", "backend", "remote", "agent", "client",
+    "secret_shapes", "redact", "errors", "stores", "chain", "text", "records", "checking", "checkers", "state",
+    "actions", "tokens", "briefing", "outputs", "history", "cleaning", "preparing", "writer", "journal", "backend",
+    "remote", "agent", "client",
 ]  # fmt: skip
 ABOVE = {"__init__", "testing"}
 MODULES = {"polign-recall": "polign_recall", "polign-db": "polign_db", "recall-langgraph": "recall_langgraph"}

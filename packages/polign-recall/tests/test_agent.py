@@ -63,8 +63,8 @@ def test_a_plan_comes_in_several_shapes(agent):
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({}, "no field of the working state was given"), ({"goal": 5}, "goal is a text, not 5"),
-        ({"notes": b"n"}, "notes is a text"), ({"decisions": [1]}, "each of decisions is a text, not 1"),
+        ({}, "no field of the working state was given"), ({"goal": 5}, "goal is a text, not int"),
+        ({"notes": b"n"}, "notes is a text"), ({"decisions": [1]}, "each of decisions is a text, not int"),
         ({"decisions": {"a": 1}}, "decisions is a list of texts"), ({"open_questions": 3}, "open_questions is a list"),
         ({"plan": 7}, "a plan is a list of steps"), ({"plan": {"step": "s"}}, "a plan is a list of steps"),
         ({"plan": [{"status": "done"}]}, "step.*todo, doing, done"), ({"plan": [3]}, "a step of a plan"),

@@ -11,13 +11,26 @@ import json
 import random
 import string
 import uuid
+from collections.abc import Callable
 from hashlib import sha1, sha256
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from polign_recall import Call, Client, Invalid, Milestone, Pin, PlanStep, Turn, redact
+from polign_recall import (
+    Action,
+    Call,
+    Client,
+    Invalid,
+    Milestone,
+    Pin,
+    PlanStep,
+    RecallError,
+    ResumedAgent,
+    Turn,
+    redact,
+)
 from polign_recall.cleaning import CHUNK, FAILED
 from polign_recall.redact import find
 
@@ -32,13 +45,48 @@ HEX, UPPER = "0123456789abcdef", string.ascii_uppercase + "234567"
 PEM = "-----BEGIN " + "RSA PRIVATE KEY-----\n" + "\n".join(chars(64) for _ in range(12)) + "\n-----END "
 SHAPES = {
     "aws-access-key": ["AK" + "IA" + chars(16, UPPER), "AS" + "IA" + chars(16, UPPER)],
-    "github-token": [*("gh" + kind + "_" + chars(36) for kind in "pousr"), "github" + "_pat_" + chars(82)],
-    "gitlab-token": ["gl" + "pat-" + chars(20)],
-    "slack-token": ["xo" + f"x{kind}-" + chars(12, string.digits) + "-" + chars(24) for kind in "abprs"],
+    "aws-bedrock-key": ["AB" + "SK" + chars(110) + "==", "bedrock" + "-api-key-" + chars(100)],
+    "github-token": [
+        *("gh" + kind + "_" + chars(36) for kind in "pousr"),
+        "github" + "_pat_" + chars(82),
+        "gh" + "s_123456_ey" + "J" + chars(40) + ".ey" + "J" + chars(300) + "." + chars(86) + "-_",
+    ],
+    "gitlab-token": [
+        "gl" + "pat-" + chars(20),
+        "gl" + "pat-" + chars(27) + ".01." + chars(9),
+        "gl" + "oas-" + chars(64),
+    ],
+    "slack-token": [
+        *("xo" + f"x{kind}-" + chars(12, string.digits) + "-" + chars(24) for kind in "abcprs"),
+        "xa" + "pp-1-A" + chars(10) + "-" + chars(13, string.digits) + "-" + chars(64),
+    ],
     "anthropic-key": ["sk-" + "ant-api03-" + chars(93) + "AA"],
-    "openai-key": ["sk-" + chars(48), "sk-" + "proj-" + chars(100)],
-    "google-api-key": ["AI" + "za" + chars(35)],
-    "google-oauth-token": ["ya" + "29." + chars(60)],
+    "openai-key": ["sk-" + chars(48), "sk-" + "proj-" + chars(100), "sk-" + "or-v1-" + chars(64, HEX)],
+    "groq-key": ["gs" + "k_" + chars(52)],
+    "xai-key": ["xa" + "i-" + chars(80)],
+    "perplexity-key": ["pp" + "lx-" + chars(48)],
+    "replicate-token": ["r" + "8_" + chars(37)],
+    "nvidia-key": ["nv" + "api-" + chars(64)],
+    "elevenlabs-key": ["s" + "k_" + chars(48, HEX)],
+    "langsmith-key": ["ls" + "v2_pt_" + chars(32, HEX) + "_" + chars(10, HEX)],
+    "langfuse-key": ["sk-" + "lf-" + str(uuid.UUID(int=_random.getrandbits(128)))],
+    "pinecone-key": ["pc" + "sk_" + chars(6) + "_" + chars(63)],
+    "tavily-key": ["tv" + "ly-dev-" + chars(32)],
+    "google-api-key": ["AI" + "za" + chars(35), "A" + "Q.Ab8RN6" + chars(45)],
+    "google-oauth-token": ["ya" + "29." + chars(60), "1/" + "/0" + chars(60)],
+    "azure-key": [chars(3) + "8" + "Q~" + chars(34), chars(52) + "JQ" + "QJ99" + chars(26)],
+    "digitalocean-token": ["do" + "p_v1_" + chars(64, HEX)],
+    "databricks-token": ["da" + "pi" + chars(32, HEX)],
+    "docker-token": ["dc" + "kr_pat_" + chars(27)],
+    "vault-token": ["hv" + "s." + chars(91)],
+    "terraform-token": [chars(14) + ".atlas" + "v1." + chars(67)],
+    "grafana-token": ["gl" + "sa_" + chars(32) + "_" + chars(8, HEX)],
+    "sentry-token": ["sn" + "tryu_" + chars(64, HEX)],
+    "atlassian-token": ["AT" + "ATT3" + chars(180) + "=" + chars(8)],
+    "telegram-token": [chars(10, string.digits) + ":A" + "A" + chars(33)],
+    "stripe-webhook-secret": ["wh" + "sec_" + chars(32)],
+    "shopify-token": ["sh" + "pat_" + chars(32, HEX)],
+    "age-key": ["AGE-" + "SECRET-KEY-1" + chars(58, UPPER)],
     "google-client-secret": ["GOC" + "SPX-" + chars(28)],
     "stripe-key": [kind + "k_" + "live_" + chars(24) for kind in "sr"],
     "npm-token": ["np" + "m_" + chars(36)],
@@ -55,6 +103,8 @@ NAMED = chars(10) + "7a" + chars(12)
 IN_CONTEXT = [
     ("aws-secret-key", "aws_secret_access_key = {}", chars(38) + "/+"),
     ("aws-secret-key", '{{"SecretAccessKey": "{}"}}', chars(40)),
+    ("discord-webhook", "https://discord.com/api/webhooks/" + chars(18, string.digits) + "/{}", chars(68)),
+    ("azure-signature", "https://a.blob.core.windows.net/b/c?se=2027-01-01&sig={}&sp=r", chars(43) + "%3D"),
     ("slack-webhook", "https://hooks.slack.com/services/{}", "T0" + chars(8) + "/B0" + chars(8) + "/" + chars(24)),
     ("authorization", "Authorization: Bearer {}", chars(30) + "1a"),
     ("authorization", "-H 'authorization: Basic {}'", base64.b64encode(b"user:pa55word1").decode()),
@@ -79,6 +129,12 @@ ORDINARY = [
     f'"nextPageToken": "{NAMED}"', "risk-assessment-2024-final",
     "task-0123456789abcdef0123456789abcdef01234567", "the secret is 42", "Authorization: Bearer <token>",
     "Traceback (most recent call last):\n  File 'a.py', line 3\nKeyError: 'token'", "-----BEGIN CERTIFICATE-----\nMIIB",
+    "https://***:***@proxy",
+    "arn:aws:secretsmanager:us-west-2:123456789012:secret:MyTestDatabaseSecret1-d4e5f6",
+    '"ClientRequestToken": "9f3c1b2e-90ab-cdef-fedc-ba987654321a1"', '"output_token": "Shards[-1].Shard1Id"',
+    "X_FOR_OBJECT_ON_TOKEN =\n\tP11_KIT_URI_FOR_OBJECT | OTHER",
+    '("-----BEGIN PRIVATE' + ' KEY-----", "-----END PRIVATE KEY-----")', "# -----BEGIN RSA PRIVATE" + " KEY-----...",
+    "-----BEGIN EC PRIVATE" + " KEY-----\\n<key bytes>\\n-----END EC PRIVATE KEY-----", "weighs_" + "a_lot_" * 9,
     f"commit {sha1(b'y').hexdigest()}\nAuthor: A <a@example.org>", "pypi-server 2.3", "npm_config_registry", "hf_hub",
 ]  # fmt: skip
 
@@ -243,6 +299,25 @@ def test_a_secret_anywhere_in_a_stream_without_lines(filler: str, tmp_path: Path
             assert agent.fetch_output(ref).decode() == text.replace(KEY, "[redacted: github-token]")
 
 
+@pytest.mark.parametrize("unit", ["word, ", "word "])
+@pytest.mark.parametrize("back", [0, 20_000], ids=["the end of a chunk", "where one is cut at the latest"])
+def test_a_stream_is_not_cut_within_a_secret(unit: str, back: int, tmp_path: Path) -> None:
+    before = (unit * CHUNK)[: 2 * CHUNK - back - 20 - len(unit)] + " "
+    text = before + KEY + " " + unit * CHUNK
+    assert text.index(KEY) < 2 * CHUNK - back < text.index(KEY) + len(KEY)
+    with Client(local_dir=tmp_path).resume("x") as agent:
+        stored = agent.fetch_output(agent.store_output(io.BytesIO(text.encode())))
+    assert stored.decode() == text.replace(KEY, "[redacted: github-token]")
+
+
+@pytest.mark.parametrize("shift", ["", "a", "aa"])
+def test_a_stream_is_not_cut_within_a_character(shift: str, tmp_path: Path) -> None:
+    text = shift + "字" * (2 * CHUNK) + " " + KEY
+    with Client(local_dir=tmp_path).resume("x") as agent:
+        stored = agent.fetch_output(agent.store_output(io.BytesIO(text.encode())))
+    assert stored.decode() == text.replace(KEY, "[redacted: github-token]")
+
+
 def test_a_redactor_of_ones_own(tmp_path: Path) -> None:
     with Client(local_dir=tmp_path) as client:
         with client.resume("x", redact=lambda text: text.replace("Ann", "A")) as agent:
@@ -265,3 +340,69 @@ def test_what_a_redactor_failed_on_is_not_saved(
     assert KEY.encode() not in everything(tmp_path)
     assert KEY not in caplog.text
     assert "a redactor raised" in caplog.text
+
+
+# ---- errors and logs -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda agent: agent.record_turn(KEY),
+        lambda agent: agent.record_turn("user", {"text": KEY}),
+        lambda agent: agent.record_turn("user", brief=[KEY]),
+        lambda agent: agent.update_working_state(goal={"is": KEY}),
+        lambda agent: agent.update_working_state(decisions={KEY: 1}),
+        lambda agent: agent.update_working_state(plan={KEY: 1}),
+        lambda agent: agent.update_working_state(plan=[{"step": "s", "status": KEY}]),
+        lambda agent: agent.milestone([KEY]),
+        lambda agent: agent.fetch_output(KEY),
+        lambda agent: agent.begin_action("t", KEY),
+        lambda agent: agent.end_action(1, KEY),
+        lambda agent: agent.submit(Turn(role=KEY)).result(),  # type: ignore[arg-type]
+        lambda agent: agent.submit(Milestone(text={KEY: 1})).result(),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_an_error_that_quotes_what_was_given_has_no_secret_in_it(
+    wrong: Callable[[ResumedAgent], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Client(local_dir=tmp_path).resume("x") as agent:
+        agent.begin_action("t", "external")
+        with pytest.raises(RecallError) as raised:
+            wrong(agent)
+    assert KEY not in str(raised.value) + str(raised.value.args) + caplog.text
+
+
+def test_what_is_no_text_is_not_quoted_in_an_error(tmp_path: Path) -> None:
+    name = {"customer": "Ann"}  # no secret of a known shape, and not for a log all the same
+    with Client(local_dir=tmp_path).resume("x") as agent:
+        for wrong in ({"goal": name}, {"decisions": name}, {"decisions": [name]}, {"plan": name}):
+            with pytest.raises(Invalid, match="not dict"):
+                agent.update_working_state(**wrong)
+        with pytest.raises(Invalid, match="not dict"):
+            agent.milestone(name)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [{"url": "postgresql://u:{}@h/db"}, {"url": "u:{}@h"}, {"store": "file://u:{}@h/x"}, {"store": "fs://u:{}@h/x"},
+     {"store": "postgresql://u:{}%zz@h/db"}, {"store": "s3://u:{}@bucket"}],
+)  # fmt: skip
+def test_a_place_that_cannot_be_used_is_named_without_its_password(where: dict[str, str]) -> None:
+    with pytest.raises(RecallError) as raised:
+        Client(**{name: url.format(NAMED) for name, url in where.items()}, env={})  # type: ignore[arg-type]
+    assert NAMED not in str(raised.value)
+
+
+def test_what_a_resolver_raised_is_logged_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def asks(action: Action) -> None:
+        raise ConnectionError(f"401 for https://u:{NAMED}@example.org with {KEY}")
+
+    with Client(local_dir=tmp_path) as client:
+        with client.resume("x") as agent:
+            agent.begin_action("t", "external")
+        with client.resume("x") as agent:
+            assert agent.reconcile(asks).open
+    assert "its resolver raised ConnectionError" in caplog.text
+    assert KEY not in caplog.text
+    assert NAMED not in caplog.text

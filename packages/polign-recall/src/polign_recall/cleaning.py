@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import UnsupportedOperation
 from tempfile import SpooledTemporaryFile
@@ -80,7 +80,7 @@ class Cleaner:
             yield self._data(bytes(data))
         elif self._has_secrets(data):
             with SpooledTemporaryFile(_IN_MEMORY) as copy:
-                copy.writelines(self._data(part) for part in _parts(data))
+                copy.writelines(self._data(part) for part in _parts_of(data))
                 yield cast(BinaryIO, copy)
         else:
             yield data
@@ -101,7 +101,7 @@ class Cleaner:
         """Whether a stream is a text with secrets in it. False for what is no stream: storing it tells."""
         found = False
         try:
-            for part in _parts(stream):
+            for part in _parts_of(stream):
                 found = self._text_data(part) != part or found
         except (UnicodeDecodeError, AttributeError, TypeError, UnsupportedOperation):
             return False
@@ -145,11 +145,13 @@ class Cleaner:
         return walked
 
 
-def _parts(stream: BinaryIO) -> Iterator[bytes]:
-    """A stream from its start, in parts. Raises TooLarge once it is longer than an output may be."""
+def parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """A text that comes in chunks, in parts between which it can be cut; see `Cleaner.output`.
+
+    Raises TooLarge once it is longer than an output may be.
+    """
     rest, size = b"", 0
-    stream.seek(0)
-    while chunk := stream.read(CHUNK):
+    for chunk in chunks:
         size += len(chunk)
         check_size(size)
         rest += chunk
@@ -157,6 +159,11 @@ def _parts(stream: BinaryIO) -> Iterator[bytes]:
         yield rest[:cut]
         rest = rest[cut:]
     yield rest
+
+
+def _parts_of(stream: BinaryIO) -> Iterator[bytes]:
+    stream.seek(0)
+    return parts(iter(lambda: stream.read(CHUNK), b""))
 
 
 def _cut(data: bytes) -> int:

@@ -30,19 +30,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from .redact import redact
+
 
 class RecallError(Exception):
     """Root of the tree: says what happened, to which agent, and what to do next.
 
-    `code` is stable; `hint` says what to do; `retryable` is true when the same call may succeed later.
+    `code` is stable; `hint` says what to do; `retryable` is true when the same call may succeed later. Secrets of known
+    shapes are taken out of the message, which may quote what was given, or what a store or a server said.
     """
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, agent_id: str | None = None, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = redact(message)
+        super().__init__(self.message)
         self.agent_id = agent_id
         self.hint = hint
 

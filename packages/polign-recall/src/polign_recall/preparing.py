@@ -137,12 +137,13 @@ class Preparer:
 def given(text: str | None, what: str) -> str | None:
     """A text that may be left out, safe to save. Raises Invalid."""
     if text is not None and not isinstance(text, str):
-        raise Invalid(f"{what} is a text, not {text!r}")
+        raise Invalid(f"{what} is a text, not {type(text).__name__}")
     return None if text is None else clean(text)
 
 
 def required(text: str, what: str) -> str:
     """A text that is not empty, safe to save. Raises Invalid."""
     if not isinstance(text, str) or not text.strip():
-        raise Invalid(f"{what} is a text that is not empty, not {text!r}")
+        given = "an empty one" if isinstance(text, str) else type(text).__name__
+        raise Invalid(f"{what} is a text that is not empty, not {given}")
     return clean(text)

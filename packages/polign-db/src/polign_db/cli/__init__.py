@@ -14,6 +14,7 @@ from .leases import delete, release, takeover
 from .moving import export_agent, import_agent
 from .outputs import outputs
 from .place import Group, Place
+from .scan import scan
 from .turns import turns
 
 __all__ = ["main"]
@@ -21,7 +22,7 @@ __all__ = ["main"]
 EPILOG = """\b
 Exit codes:
   0  done
-  1  another error; doctor: something is wrong; delete: not confirmed
+  1  another error; doctor: something is wrong; delete: not confirmed; scan: secrets were found
   2  wrong usage, or an argument that cannot be used  (invalid, too_large)
   3  the lease is another process's                   (lease_held, lease_lost, ...)
   4  there is no such agent, output or key            (not_found)
@@ -46,6 +47,7 @@ def main(context: click.Context) -> None:
 
 
 for _command in (
-    agents, briefing, turns, outputs, release, takeover, delete, export_agent, import_agent, doctor, keys, completion,
+    agents, briefing, turns, outputs, release, takeover, delete, export_agent, import_agent, scan, doctor, keys,
+    completion,
 ):  # fmt: skip
     main.add_command(_command)
