@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 CORE_TESTS = ROOT / "packages/polign-recall/tests"
-MODULES = ("actions", "agent", "bad_input", "client", "leases", "outputs")
+MODULES = ("actions", "agent", "bad_input", "checking", "client", "leases", "outputs")
 ABOUT_A_PLACE = 200
 """Fewer tests than this would mean that most of them look at memory only."""
 LONG = 600.0

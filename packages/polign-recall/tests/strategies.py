@@ -86,7 +86,9 @@ others = st.one_of(
     st.builds(Milestone, text=texts, at=TIMES, extra=extras),
     st.builds(Pin, id=names, text=long_texts, at=TIMES, extra=extras),
     st.builds(Unpin, id=names, at=TIMES, extra=extras),
-    st.builds(Pointer, name=names, kind=texts, target=texts, note=texts, at=TIMES, extra=extras),
+    st.builds(
+        Pointer, name=names, kind=texts, target=texts, note=texts, seen=st.none() | texts, at=TIMES, extra=extras
+    ),
     st.builds(PointerRemoved, name=names, at=TIMES, extra=extras),
     st.builds(
         OutputStored, ref=texts | st.sampled_from(["out-1", "out-2"]), size=st.integers(0, 10**9), media_type=texts,

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from polign_recall import Client, tokens
 from polign_recall.errors import Corrupt
-from polign_recall.tokens import UNKNOWN_MODEL_PERCENT, counter_for, fits, truncate
+from polign_recall.tokens import UNKNOWN_MODEL_PERCENT, at_most, counter_for, fits, truncate
 from tiktoken_ext import openai_public
 
 MODELS = {"o200k_base": "gpt-4.1", "cl100k_base": "gpt-4"}
@@ -223,6 +223,12 @@ class Words:
 
 
 COUNTERS = [counter_for(), counter_for("gpt-4"), counter_for("unheard-of"), Words()]
+
+
+@given(text=SHORT, counter=st.sampled_from(COUNTERS))
+@settings(max_examples=300, deadline=None)
+def test_a_text_takes_at_most_what_is_known_of_it(text, counter):
+    assert counter.count(text) <= at_most(text, counter)
 
 
 @given(text=SHORT, limit=st.integers(-1, 200), counter=st.sampled_from(COUNTERS))

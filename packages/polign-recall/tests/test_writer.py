@@ -294,3 +294,32 @@ def test_closing_waits_for_what_was_queued(store):
     assert [future.result(timeout=0) for future in futures] == [[n + 1] for n in range(100)]
     assert len(contents(store)) == 100
     assert kinds(store)[-1] == "release"
+
+
+# ---- what lingers --------------------------------------------------------------------------------------------------
+
+
+def test_what_lingers_is_committed_with_what_comes_next(store, agent, monkeypatch):
+    monkeypatch.setattr(writer, "LINGER", 600.0)
+    first, second = (agent.submit(Turn(role="user", content=content), linger=True) for content in ("one", "two"))
+    assert agent.record_turn("assistant", "three") == 3
+    assert (first.result(), second.result()) == ([1], [2])
+    assert contents(store) == ["one", "two", "three"]
+    assert kinds(store) == ["claim", "records"]
+
+
+def test_what_lingers_alone_is_committed_all_the_same(store, agent):
+    assert agent.submit(Turn(role="user", content="one"), linger=True).result(timeout=60) == [1]
+    assert contents(store) == ["one"]
+
+
+@pytest.mark.parametrize("what", ["flush", "release", "close", "check"])
+def test_whatever_waits_does_not_wait_for_what_lingers(store, agent, monkeypatch, what):
+    monkeypatch.setattr(writer, "LINGER", 600.0)
+    agent.submit(Turn(role="user", content="one"), linger=True)
+    if what == "check":
+        agent._chain.deadline = 0.0  # a renewal is appended first
+        agent.check_lease()
+    else:
+        getattr(agent, what)()
+    assert contents(store) == ["one"]

@@ -12,6 +12,7 @@ one process at a time own an agent id. The next process starts from a briefing w
 from .actions import Action, ActionEnd, ReconcileReport
 from .agent import Context, ResumedAgent
 from .backend import AgentStatus, DeleteReport
+from .checking import PointerCheck
 from .client import Client
 from .errors import (
     AuthFailed,
@@ -58,7 +59,7 @@ __all__ = [
     "Action", "ActionEnd", "ActionEnded", "ActionStarted", "AgentStatus", "AuthFailed", "Call", "Client",
     "Closed", "Context", "Corrupt", "DataError", "DeleteReport", "FormatTooNew", "Invalid", "LeaseError", "LeaseHeld",
     "LeaseLost", "LeaseNotHeld", "Milestone", "NotFound", "OutputStored", "Pin", "PlanStep", "Pointer",
-    "PointerRemoved", "RecallError", "ReconcileReport", "Record", "ResumedAgent", "StoreDenied",
+    "PointerCheck", "PointerRemoved", "RecallError", "ReconcileReport", "Record", "ResumedAgent", "StoreDenied",
     "StoreError", "StoreUnavailable", "StoreUnsupported", "TokenCounter", "TooLarge", "Turn", "Unpin", "WorkingState",
     "WriteUnknown", "__version__", "counter_for", "open_store", "redact",
 ]  # fmt: skip

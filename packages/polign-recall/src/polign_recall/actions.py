@@ -104,7 +104,7 @@ def earlier(state: State, now: ActionStarted, own: Container[str], *, exact: boo
     It is "open" when it may be carried out again. `exact` tells whether the arguments of `now` are recorded as they
     are: else equal records need not mean equal arguments.
     """
-    for before, end in state.ended_actions:
+    for before, end in (*state.ended_actions, *state.answered_actions):
         if _same_call(before, now) and now.class_ != "pure":
             return view(before, own, end)
     for before in state.open_actions.values():

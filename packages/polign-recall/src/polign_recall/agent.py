@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from .actions import Action, ActionEnd, ReconcileReport, Resolver
 from .backend import Backend
 from .chain import new_holder, this_host
 from .chain.protocol import rfc3339
+from .checking import Checker, Checks, PointerCheck
 from .cleaning import Cleaner
 from .errors import Invalid, LeaseHeld, RecallError, TooLarge
 from .journal import Journal
@@ -42,7 +43,7 @@ from .records import (
     encode,
 )
 from .redact import Redactor
-from .state import State
+from .state import RECENT_TURNS, State
 from .text import clean_json
 from .tokens import TokenCounter
 from .writer import Writer, log
@@ -64,12 +65,14 @@ class Options:
     takeover: bool
     counter: TokenCounter
     redactor: Redactor | None
+    checkers: Mapping[str, Checker]
 
 
 @dataclass(frozen=True)
 class Context:
     """What was known of the agent when it was opened. `briefing` is the text for the model; `omitted` names what is
-    not in it, or not whole; `fresh` is true when nothing had been recorded before.
+    not in it, or not whole; `fresh` is true when nothing had been recorded before; `pointer_checks` has, by name, what
+    was found where pointers point, as far as there is a checker.
     """
 
     briefing: str
@@ -85,6 +88,7 @@ class Context:
     recent_turns: list[Turn]
     unanswered_calls: list[Call]
     pending_actions: list[Action]
+    pointer_checks: dict[str, PointerCheck]
     counter: TokenCounter
 
     @cached_property
@@ -106,6 +110,7 @@ class ResumedAgent:
         self._options = options
         self._holder = options.holder or new_holder()
         self._cleaner = Cleaner(options.redactor)
+        self._checks = Checks(agent_id, options.checkers, self._cleaner.text)
         self._chain = backend.chain(agent_id)
         self._writer = Writer(self._chain, backend.run)
         self._preparer = Preparer(agent_id, self._cleaner, options.output_threshold, options.counter, self._keep)
@@ -154,6 +159,20 @@ class ResumedAgent:
         self.context = self._build_context(self._writer.state)
         return self.context
 
+    def briefing_beside(self, message_ids: Collection[str]) -> str:
+        """A briefing of what is recorded by now, for a model that is shown these messages anyway: its turns are the
+        newest of the others, read from history where none are at hand. The context stays as it is, and pointers are not
+        checked again.
+        """
+        self._writer.read()
+        state = self._writer.state
+        turns, shown = _others(reversed(state.turns), message_ids)
+        if not turns and shown < state.turn_count:
+            records = self._records(newest_first=True)
+            turns, shown = _others((each for each in records if isinstance(each, Turn)), message_ids)
+        beside = state.showing(turns, state.turn_count - shown)
+        return self._build_briefing(beside, self.context.restarts, self.context.pointer_checks).text
+
     def check_lease(self) -> None:
         """Raise unless this process holds the lease now: LeaseLost, LeaseNotHeld, Closed.
 
@@ -182,15 +201,17 @@ class ResumedAgent:
 
     # ---- recording -------------------------------------------------------------------------------------------------
 
-    def submit(self, *records: Record) -> Future[list[int]]:
+    def submit(self, *records: Record, linger: bool = False) -> Future[list[int]]:
         """Queue records, in order, as one group. Raises at once what is known already (LeaseLost, Closed, ...).
 
         The future resolves when they are durable, to the seqs of turns and actions (0 for others);
-        `asyncio.wrap_future` makes it awaitable.
+        `asyncio.wrap_future` makes it awaitable. With `linger` they are held back for 20 ms: what is recorded meanwhile
+        is committed together with them.
         """
-        future = self._submit(
-            [self._cleaner.record(record) if isinstance(record, Record) else record for record in records]
-        )
+        for record in records:
+            if not isinstance(record, Record):
+                raise Invalid(f"a record is expected, not {type(record).__name__}", agent_id=self.agent_id)
+        future = self._writer.submit([self._cleaner.record(record) for record in records], linger=linger)
         future.add_done_callback(self._note)
         return future
 
@@ -224,7 +245,8 @@ class ResumedAgent:
         """Make a Turn for `submit`: text made safe to save, binary parts and what is too long stored as outputs.
 
         `content` is text or a list of content parts; `calls` are an assistant's tool calls, `call_id` the call that a
-        tool's turn answers, `status` "error" for a tool that failed; `brief` stands for the content in briefings.
+        tool's turn answers, `status` "error" for a tool that failed, "cut_off" for what was not said to its end;
+        `brief` stands for the content in briefings.
         Raises Invalid, and TooLarge for a label above 1,000 characters.
         """
         return self._preparer.turn(
@@ -266,13 +288,18 @@ class ResumedAgent:
         self._record(Unpin(id=required(id, "a pin's id")))
 
     def set_pointer(self, name: str, kind: str, target: str, note: str = "") -> None:
-        """Record where work lives. `kind` is git_ref, object, environment, external, process, or one of your own."""
-        self._record(
+        """Record where work lives. `kind` is git_ref, object, environment, external, process, or one of your own.
+
+        Where there is a checker for the kind, what it finds now, within 5 seconds, is recorded with it.
+        """
+        pointer = self._cleaner.record(
             Pointer(
                 name=required(name, "a pointer's name"), kind=required(kind, "a pointer's kind"),
                 target=required(target, "a pointer's target"), note=given(note, "a pointer's note") or "",
             )
         )  # fmt: skip
+        pointer.seen = self._checks.see(pointer)
+        self._record(pointer)
 
     def remove_pointer(self, name: str) -> None:
         """Take a pointer back. One that is not there is not an error."""
@@ -315,18 +342,27 @@ class ResumedAgent:
 
     def end_action(
         self, seq: int, status: EndStatus, *, result: Any = None, error: str | None = None,
-        resolution: str | None = None,
+        resolution: str | None = None, wait: bool = True,
     ) -> None:  # fmt: skip
         """Record what came of an action: "done", "failed", or "abandoned" (given up before anything happened).
 
-        `result` is any JSON value, or text; `resolution` tells how the outcome is known when nobody saw it.
+        `result` is any JSON value, or text; `resolution` tells how the outcome is known when nobody saw it. Without
+        `wait` it is durable only when what is recorded after it is, or `flush` returns, which raises what failed.
         Raises NotFound when no such action is open, Invalid.
         """
-        self._journal.end(seq, ActionEnd(status, result, error, resolution))
+        end = ActionEnd(status, result, error, resolution)
+        if wait:
+            self._journal.end(seq, end)
+        else:
+            self._journal.submit_end(seq, end).add_done_callback(self._note)
 
     def pending_actions(self) -> list[Action]:
         """The actions without a recorded outcome, oldest first: "open" ones of this holder, "unknown" ones before."""
         return self._journal.pending()
+
+    def ended_actions(self) -> list[Action]:
+        """The newest actions that are over while no turn answers their call yet, oldest first; at most 20."""
+        return self._journal.ended()
 
     def reconcile(self, resolver: Resolver | None = None) -> ReconcileReport:
         """Close what earlier holders left open, as far as the resolver can tell; nothing is carried out.
@@ -350,6 +386,13 @@ class ResumedAgent:
     def pointers(self) -> list[Pointer]:
         """The pointers that hold now."""
         return list(self._writer.state.pointers.values())
+
+    def check_pointers(self) -> dict[str, PointerCheck]:
+        """What is there now where the pointers point, by name, for those whose kind has a checker.
+
+        Takes 5 seconds at most; those that gave no answer by then are "not checked".
+        """
+        return self._checks.check(self.pointers())
 
     def recent_turns(self, limit: int = 20) -> list[Turn]:
         """The newest turns, oldest first: at most `limit`, and at most the 40 or so that are kept at hand."""
@@ -386,12 +429,6 @@ class ResumedAgent:
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
-    def _submit(self, records: Sequence[Record]) -> Future[list[int]]:
-        for record in records:
-            if not isinstance(record, Record):
-                raise Invalid(f"a record is expected, not {type(record).__name__}", agent_id=self.agent_id)
-        return self._writer.submit(records)
-
     def _record(self, record: Milestone | Pin | Unpin | Pointer | PointerRemoved | OutputStored | WorkingState) -> None:
         record = self._cleaner.record(record)
         record.at = rfc3339()
@@ -424,16 +461,21 @@ class ResumedAgent:
 
     def _build_context(self, state: State) -> Context:
         restarts = max(0, state.starts - self._writer.owned)
-        built = briefing.build(
-            state, agent_id=self.agent_id, restarts=restarts, now=rfc3339(), budget=self._options.token_budget,
-            own=self._journal.own, counter=self._options.counter,
-        )  # fmt: skip
+        checks = self.check_pointers()
+        built = self._build_briefing(state, restarts, checks)
         return Context(
             briefing=built.text, omitted=built.omitted, fresh=state.empty, epoch=self.epoch, restarts=restarts,
             working_state=state.working, pins=list(state.pins.values()), pointers=list(state.pointers.values()),
             milestones=list(state.milestones), outputs=list(state.outputs), recent_turns=list(state.turns),
             unanswered_calls=[call for _, call in briefing.unanswered(state.turns)],
-            pending_actions=actions.pending(state, self._journal.own), counter=self._options.counter,
+            pending_actions=actions.pending(state, self._journal.own), pointer_checks=checks,
+            counter=self._options.counter,
+        )  # fmt: skip
+
+    def _build_briefing(self, state: State, restarts: int, checks: Mapping[str, PointerCheck]) -> briefing.Briefing:
+        return briefing.build(
+            state, agent_id=self.agent_id, restarts=restarts, now=rfc3339(), budget=self._options.token_budget,
+            own=self._journal.own, checks=checks, counter=self._options.counter,
         )  # fmt: skip
 
     def _note(self, future: Future[list[int]]) -> None:
@@ -453,11 +495,25 @@ class _Announcer:
             self._said = held.holder
 
 
+def _others(newest: Iterator[Turn], message_ids: Collection[str]) -> tuple[list[Turn], int]:
+    """The newest turns that are not of these messages, oldest first, and how many that are were passed over."""
+    others: list[Turn] = []
+    shown = 0
+    for turn in newest:
+        if turn.message_id in message_ids:
+            shown += 1
+        elif len(others) == RECENT_TURNS:
+            break
+        else:
+            others.insert(0, turn)
+    return others, shown
+
+
 def _texts(texts: Sequence[str] | None, what: str) -> list[str] | None:
     if texts is None:
         return None
     if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
-        raise Invalid(f"{what} is a list of texts, not {texts!r}")
+        raise Invalid(f"{what} is a list of texts, not {type(texts).__name__}")
     checked = [given(text, f"each of {what}") for text in ([texts] if isinstance(texts, str) else texts)]
     return [text for text in checked if text]
 
@@ -466,7 +522,7 @@ def _plan(steps: Sequence[PlanStep | dict[str, Any] | str] | None) -> list[PlanS
     if steps is None:
         return None
     if isinstance(steps, Mapping) or not isinstance(steps, Iterable):
-        raise Invalid(f"a plan is a list of steps, not {steps!r}")
+        raise Invalid(f"a plan is a list of steps, not {type(steps).__name__}")
     return [_plan_step(step) for step in ([steps] if isinstance(steps, str) else steps)]
 
 

@@ -12,6 +12,7 @@ from . import briefing
 from .agent import Options, ResumedAgent
 from .backend import AgentStatus, Backend, DeleteReport, StoreBackend
 from .chain.protocol import rfc3339
+from .checking import Checker
 from .errors import Invalid, NotFound
 from .redact import Redactor, redact
 from .state import fold_state
@@ -63,7 +64,7 @@ class Client:
         self, agent_id: str, *, token_budget: int = briefing.DEFAULT_BUDGET, lease_ttl: float = DEFAULT_TTL,
         holder: str | None = None, output_threshold: int = DEFAULT_OUTPUT_THRESHOLD, defer_lease: bool = False,
         wait: float = 0, takeover: bool = False, model: str | None = None, counter: TokenCounter | None = None,
-        redact: Redactor | Literal[False] | None = redact,
+        redact: Redactor | Literal[False] | None = redact, checkers: Mapping[str, Checker] | None = None,
     ) -> ResumedAgent:  # fmt: skip
         """Open an agent: take its lease, read what was recorded, build the briefing.
 
@@ -77,6 +78,8 @@ class Client:
         - `model`, `counter`: how tokens are counted; by default in o200k_base.
         - `redact`: what takes secrets out of all texts before they are saved, `str -> str`; by default
           `polign_recall.redact`, None or False for nothing. A text that it raises an error for is not saved at all.
+        - `checkers`: by the kind of pointer, what finds out what is there now, `str -> str | None`; some are in
+          `polign_recall.checkers`. They take 5 seconds at most; of one that fails, the briefing says so.
 
         Raises Invalid for an argument that cannot be used, LeaseHeld, Corrupt, FormatTooNew, or a StoreError.
         """
@@ -89,6 +92,7 @@ class Client:
             takeover=takeover,
             counter=counter_for(model) if counter is None else counter,
             redactor=_check_redactor(redact),
+            checkers=_check_checkers(checkers),
         )
         agent = ResumedAgent(agent_id, self.backend, options)
         self._agents.add(agent)
@@ -182,6 +186,13 @@ def _check_redactor(redactor: Redactor | Literal[False] | None) -> Redactor | No
     if not callable(redactor):
         raise Invalid(f"redact is a function from text to text, or None, not {redactor!r}")
     return redactor
+
+
+def _check_checkers(checkers: Mapping[str, Checker] | None) -> Mapping[str, Checker]:
+    known = {} if checkers is None else checkers
+    if not isinstance(known, Mapping) or not all(isinstance(kind, str) and callable(known[kind]) for kind in known):
+        raise Invalid("checkers are functions from a target to what is there, by the kind of pointer")
+    return known
 
 
 def _check_holder(holder: str | None) -> str | None:

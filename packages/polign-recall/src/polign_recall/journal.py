@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from concurrent.futures import Future, wait
 from typing import Any, get_args
 
 from . import actions
@@ -13,6 +14,7 @@ from .chain.protocol import rfc3339
 from .errors import Invalid, NotFound
 from .preparing import Preparer, required
 from .records import ActionClass, ActionEnded, ActionStarted, EndStatus
+from .redact import redact
 from .text import clean_json
 from .writer import Writer
 
@@ -28,15 +30,17 @@ class Journal:
         self._preparer = preparer
         self._lock = threading.Lock()  # held while choosing what to go on with, never while waiting
         self._own: frozenset[str] = frozenset()
+        self._ending: dict[int, tuple[ActionStarted, Future[list[int]]]] = {}  # by seq: ends that are on their way
 
     @property
     def own(self) -> frozenset[str]:
-        """The keys of the actions that this process has begun, and not ended."""
-        return self._own
+        """The keys of the actions that this process has begun, and whose end is not recorded yet."""
+        return self._own | {begun.key for begun, _ in list(self._ending.values())}
 
     def begin(self, tool: str, class_: ActionClass, args: Any, call_id: str | None) -> Action:
         """See `ResumedAgent.begin_action`."""
         started, exact = self._start(tool, class_, args, call_id)
+        self._let_end(started, exact=exact)
         with self._lock:
             earlier = actions.earlier(self._writer.state, started, self._own, exact=exact)
             if earlier is not None:
@@ -49,16 +53,31 @@ class Journal:
 
     def end(self, seq: int, end: ActionEnd) -> None:
         """See `ResumedAgent.end_action`."""
-        begun = self._writer.state.open_actions.get(seq)
-        if begun is None:
-            raise NotFound(f"no action {seq} is open", agent_id=self._agent_id, hint="see pending_actions()")
+        begun = self._begun(seq)
         self._writer.write([self._ended(seq, end)])
         with self._lock:
             self._own -= {begun.key}
 
+    def submit_end(self, seq: int, end: ActionEnd) -> Future[list[int]]:
+        """`end` without waiting; it is on its way when this returns, before all that is recorded after it.
+
+        Only where a lost end may leave a doubt is it not held back for what comes next.
+        """
+        begun, record = self._begun(seq), self._ended(seq, end)
+        with self._lock:
+            written = self._writer.submit([record], linger=begun.class_ != "external")
+            self._ending[seq] = begun, written
+            self._own -= {begun.key}
+        written.add_done_callback(lambda _: self._let_go(seq))
+        return written
+
     def pending(self) -> list[Action]:
         """See `ResumedAgent.pending_actions`."""
-        return actions.pending(self._writer.state, self._own)
+        return [each for each in actions.pending(self._writer.state, self._own) if each.seq not in self._ending]
+
+    def ended(self) -> list[Action]:
+        """See `ResumedAgent.ended_actions`."""
+        return actions.ended(self._writer.state)
 
     def abandon_reads(self) -> None:
         """Close what earlier holders only wanted to read, without waiting for that: nothing depends on it."""
@@ -85,6 +104,25 @@ class Journal:
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
+    def _begun(self, seq: int) -> ActionStarted:
+        """The action that is to end. Raises NotFound."""
+        begun = self._writer.state.open_actions.get(seq)
+        if begun is None or seq in self._ending:
+            raise NotFound(f"no action {seq} is open", agent_id=self._agent_id, hint="see pending_actions()")
+        return begun
+
+    def _let_go(self, seq: int) -> None:
+        """See that an end has been written, or was not: nobody waits for it. Never waits itself."""
+        begun, written = self._ending.pop(seq)
+        if error := written.exception():
+            _log.warning("action %d (%s) stays open: its end could not be recorded: %s", seq, begun.tool, error)
+
+    def _let_end(self, started: ActionStarted, *, exact: bool) -> None:
+        """Wait for the end of what `started` is another try of, where that is on its way."""
+        earlier = actions.earlier(self._writer.state, started, self._own, exact=exact)
+        if earlier is not None and (ending := self._ending.get(earlier.seq)) is not None:
+            wait([ending[1]])
+
     def _start(self, tool: str, class_: ActionClass, args: Any, call_id: str | None) -> tuple[ActionStarted, bool]:
         """The record of a new action, and whether its arguments are in it as they are."""
         if class_ not in get_args(ActionClass):
@@ -110,8 +148,9 @@ class Journal:
         try:
             end = resolver(action)
         except Exception as error:  # noqa: BLE001 - the caller's code, and what it asks may be down
-            _log.warning("action %d (%s) stays open: its resolver raised %r", action.seq, action.tool, error)
+            raised = redact(repr(error))
+            _log.warning("action %d (%s) stays open: its resolver raised %s", action.seq, action.tool, raised)
             return None
         if end is not None and not isinstance(end, ActionEnd):
-            raise Invalid(f"a resolver returns an ActionEnd or None, not {end!r}", agent_id=self._agent_id)
+            raise Invalid(f"a resolver returns an ActionEnd or None, not {type(end).__name__}", agent_id=self._agent_id)
         return end

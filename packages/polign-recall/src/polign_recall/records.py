@@ -118,12 +118,16 @@ class Unpin(Record, tag="unpin"):
 
 
 class Pointer(Record, tag="pointer"):
-    """Where work lives: `kind` is git_ref, object, environment, external, process or one of your own."""
+    """Where work lives: `kind` is git_ref, object, environment, external, process or one of your own.
+
+    `seen` is the id of what was there when this was recorded, if a checker found something.
+    """
 
     name: str
     kind: str
     target: str
     note: str = ""
+    seen: str | None = None
     at: str = ""
 
 

@@ -5,6 +5,7 @@ Its size is bounded: the newest turns, milestones and outputs are kept here, all
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import msgspec
@@ -38,7 +39,7 @@ RECENT_RESULTS = 160
 RECENT_MILESTONES = 20
 RECENT_OUTPUTS = 40
 RECENT_ACTIONS = 20
-"""The newest actions that have ended, and whose call has no result among the turns yet."""
+"""The newest actions that have ended: so many whose call has no result among the turns yet, and so many that have."""
 
 
 class _Stored(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -60,6 +61,7 @@ class _Stored(msgspec.Struct, kw_only=True, omit_defaults=True):
     turns: list[msgspec.Raw] = []
     open_actions: list[msgspec.Raw] = []
     ended_actions: list[tuple[msgspec.Raw, msgspec.Raw]] = []
+    answered_actions: list[tuple[msgspec.Raw, msgspec.Raw]] = []
     unknown: list[msgspec.Raw] = []
 
 
@@ -80,6 +82,7 @@ class State:
     """What is known of an agent. `starts` counts claims; `last_at` is the time of its newest record.
 
     `open_actions` have no recorded outcome; `ended_actions` are over, but the turn with the call's result is missing.
+    `answered_actions` have that turn, and no later turn makes a call of that id: should it come again, it is the same.
 
     Lists are replaced, never changed in place, so another thread may read them at any time.
     """
@@ -101,6 +104,7 @@ class State:
         self.turns: list[Turn] = []
         self.open_actions: dict[int, ActionStarted] = {}
         self.ended_actions: list[tuple[ActionStarted, ActionEnded]] = []
+        self.answered_actions: list[tuple[ActionStarted, ActionEnded]] = []
         self.unknown: list[Unknown] = []
         self._raw_turns: list[bytes] = []
         self._extra: dict[str, msgspec.Raw] = {}
@@ -155,13 +159,19 @@ class State:
         self.turns, self._raw_turns = turns[old:], raws[old:]
         if turn.output_ref is not None:
             self._add_output(OutputStored(ref=turn.output_ref, size=turn.size or 0, name=turn.name, at=turn.at))
+        if turn.calls and self.answered_actions:
+            made = {call.id for call in turn.calls}
+            self.answered_actions = [pair for pair in self.answered_actions if pair[0].call_id not in made]
         if turn.call_id is not None and self.ended_actions:
+            answered = [pair for pair in self.ended_actions if pair[0].call_id == turn.call_id]
             self.ended_actions = [pair for pair in self.ended_actions if pair[0].call_id != turn.call_id]
+            self.answered_actions = [*self.answered_actions, *answered][-RECENT_ACTIONS:]
 
     def _begin(self, action: ActionStarted) -> None:
         self.action_count = max(self.action_count, action.seq)
         self.open_actions = {**self.open_actions, action.seq: action}
         self.ended_actions = [pair for pair in self.ended_actions if pair[0].seq != action.seq]
+        self.answered_actions = [pair for pair in self.answered_actions if pair[0].seq != action.seq]
 
     def _end(self, end: ActionEnded) -> None:
         started = self.open_actions.get(end.seq)
@@ -176,6 +186,12 @@ class State:
         self.output_count += len(others) == len(self.outputs)
         self.outputs = [*others, output][-RECENT_OUTPUTS:]
 
+    def showing(self, turns: list[Turn], before: int) -> State:
+        """This state with these turns at hand, of `before` in all, for a briefing. Not for a snapshot."""
+        state = copy(self)
+        state.turns, state.turn_count = turns, before
+        return state
+
     def to_json(self) -> bytes:
         """The state as a snapshot stores it; the same state gives the same bytes."""
         stored = _Stored(
@@ -187,7 +203,8 @@ class State:
             outputs=[encode(output) for output in self.outputs],
             turns=[msgspec.Raw(raw) for raw in self._raw_turns],
             open_actions=[encode(action) for action in self.open_actions.values()],
-            ended_actions=[(encode(started), encode(ended)) for started, ended in self.ended_actions],
+            ended_actions=_encoded(self.ended_actions),
+            answered_actions=_encoded(self.answered_actions),
             unknown=[encode(record) for record in self.unknown],
         )
         if not self._extra:
@@ -214,14 +231,20 @@ class State:
         state._raw_turns = [bytes(raw) for raw in stored.turns]
         begun = [decode_as(raw, ActionStarted) for raw in stored.open_actions]
         state.open_actions = {action.seq: action for action in begun}
-        state.ended_actions = [
-            (decode_as(started, ActionStarted), decode_as(ended, ActionEnded))
-            for started, ended in stored.ended_actions
-        ]
+        state.ended_actions = _decoded(stored.ended_actions)
+        state.answered_actions = _decoded(stored.answered_actions)
         for raw in stored.unknown:  # of a type that this version may know by now
             state._apply(decode(raw), raw)
         state._extra = {name: value for name, value in fields.items() if name not in _Stored.__struct_fields__}
         return state
+
+
+def _encoded(ended: list[tuple[ActionStarted, ActionEnded]]) -> list[tuple[msgspec.Raw, msgspec.Raw]]:
+    return [(encode(started), encode(end)) for started, end in ended]
+
+
+def _decoded(stored: list[tuple[msgspec.Raw, msgspec.Raw]]) -> list[tuple[ActionStarted, ActionEnded]]:
+    return [(decode_as(started, ActionStarted), decode_as(end, ActionEnded)) for started, end in stored]
 
 
 def _surplus(turns: list[Turn], raws: list[bytes]) -> int:

@@ -27,7 +27,7 @@ from polign_recall.errors import Corrupt
 if TYPE_CHECKING:
     import tiktoken
 
-__all__ = ["UNKNOWN_MODEL_PERCENT", "TokenCounter", "counter_for", "fits", "truncate", "unload_idle"]
+__all__ = ["UNKNOWN_MODEL_PERCENT", "TokenCounter", "at_most", "counter_for", "fits", "truncate", "unload_idle"]
 
 IDLE = 30.0
 """Seconds without a count after which `unload_idle` gives the memory of a vocabulary back: about 45 MB each."""
@@ -84,6 +84,11 @@ def fits(text: str, limit: int, counter: TokenCounter) -> bool:
     if isinstance(counter, _ModelCounter) and counter.upper_bound(text) <= limit:
         return True
     return counter.count(text) <= limit
+
+
+def at_most(text: str, counter: TokenCounter) -> int:
+    """A number of tokens that the text does not exceed: at once from its bytes where they tell, else by counting."""
+    return counter.upper_bound(text) if isinstance(counter, _ModelCounter) else counter.count(text)
 
 
 def truncate(text: str, limit: int, counter: TokenCounter) -> str:

@@ -11,6 +11,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import groupby
@@ -32,6 +33,8 @@ FOLD_AFTER = 64
 """Entries above the newest snapshot at which folding starts: a reader gets about so many objects at the most."""
 FOLD_AGAIN_AFTER = 16
 """Entries after which a fold that failed is tried again."""
+LINGER = 0.02
+"""Seconds that records which nobody waits for yet are held back for others to be committed with them."""
 MAX_BATCH_BYTES = 4_000_000
 """A group commit is closed at this size."""
 T = TypeVar("T")
@@ -79,17 +82,18 @@ class _Waiter:
 
 
 class _Job:
-    """Records to append, or a command to run on the writer's thread."""
+    """Records to append, or a command to run on the writer's thread; one that lingers waits for others."""
 
-    __slots__ = ("command", "done", "records")
+    __slots__ = ("command", "done", "linger", "records")
 
     def __init__(
         self, records: Sequence[Record] = (), *, command: Callable[[], Any] | None = None,
-        done: Future[Any] | _Waiter | None = None,
+        done: Future[Any] | _Waiter | None = None, linger: bool = False,
     ) -> None:  # fmt: skip
         self.records = records
         self.command = command
         self.done = done or _Waiter()
+        self.linger = linger
 
 
 class Writer:
@@ -149,9 +153,10 @@ class Writer:
         """Whether this process, not one that it was forked from, owns the chain."""
         return self.chain.owned and not self._closed and os.getpid() == self._pid
 
-    def submit(self, records: Sequence[Record]) -> Future[list[int]]:
+    def submit(self, records: Sequence[Record], *, linger: bool = False) -> Future[list[int]]:
         """Queue records, in order, to be committed together; the future gives seqs of turns and actions, 0 for others.
 
+        Those that linger are committed with the next ones, or by themselves after `LINGER` seconds.
         Raises at once what is known already: LeaseLost, LeaseNotHeld, Closed.
         """
         self.check()
@@ -161,7 +166,7 @@ class Writer:
             return nothing
         future: Future[list[int]] = Future()
         future.set_running_or_notify_cancel()  # what is queued will be done: a cancelled waiter cannot undo it
-        self._put(_Job(records, done=future))
+        self._put(_Job(records, done=future, linger=linger))
         return future
 
     def write(self, records: Sequence[Record]) -> list[int]:
@@ -250,10 +255,15 @@ class Writer:
     def _take(self) -> list[_Job | None]:
         """Wait for a job until it is time to renew, then take all that are queued; empty when it is time."""
         jobs: list[_Job | None] = []
+        timeout, held_until = self._until_renewal(), 0.0
         try:
-            jobs.append(self._queue.get(timeout=self._until_renewal()))
             while True:
-                jobs.append(self._queue.get_nowait())
+                jobs.append(job := self._queue.get(timeout=timeout))
+                if job is None or not job.linger:
+                    held_until = 0.0
+                elif len(jobs) == 1:
+                    held_until = time.monotonic() + LINGER
+                timeout = max(0.0, held_until - time.monotonic())
         except queue.Empty:
             return jobs
 

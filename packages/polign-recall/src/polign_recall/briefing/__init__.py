@@ -6,9 +6,11 @@ it (see `quoting`); `parts` makes the quotations, `fitting` chooses among them w
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
+from ..checking import PointerCheck
 from ..errors import Invalid
 from ..state import State
 from ..tokens import TokenCounter, truncate
@@ -51,18 +53,19 @@ def build(
     budget: int,
     counter: TokenCounter,
     own: Container[str] = (),
+    checks: Mapping[str, PointerCheck] = MappingProxyType({}),
 ) -> Briefing:
     """The briefing of a state at time `now` (RFC 3339), of at most `budget` tokens as `counter` counts them.
 
-    Actions that the holder has begun itself (`own`, their keys) are not in it: it knows what becomes of them. Where
-    room is short the oldest turns go first, then references to outputs, then of the fields milestones, pointers, notes,
-    open questions, decisions, focus, progress, plan, goal, pins, and calls and actions without an outcome, in this
-    order. Each cut is named at the end.
+    Actions that the holder has begun itself (`own`, their keys) are not in it: it knows what becomes of them. `checks`
+    is what was found where pointers, by their names, point. Where room is short the oldest turns go first, then
+    references to outputs, then of the fields milestones, pointers, notes, open questions, decisions, focus, progress,
+    plan, goal, pins, and calls and actions without an outcome, in this order. Each cut is named at the end.
     """
     if state.empty:
         text = f"This is the first start of agent {inline(agent_id)}: nothing is recorded yet.\n"
         return Briefing(truncate(text, budget, counter), [])
-    draft = Draft(state, _intro(state, agent_id, restarts, now), budget, counter, own)
+    draft = Draft(state, _intro(state, agent_id, restarts, now), budget, counter, own, checks)
     fits = draft.fit()
     return Briefing(draft.render() if fits else truncate(draft.intro, budget, counter), draft.omitted())
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 
+from ..checking import PointerCheck
 from ..state import State
 from ..tokens import TokenCounter, fits
 from .parts import LEAST_WORTH, Field, Group, fields, groups, output_lines
@@ -26,13 +27,16 @@ _LIKELY_CHARS = 6
 class Draft:
     """What a briefing consists of, in the order in which it is shown; `fit` chooses it."""
 
-    def __init__(self, state: State, intro: str, budget: int, counter: TokenCounter, own: Container[str]) -> None:
+    def __init__(
+        self, state: State, intro: str, budget: int, counter: TokenCounter, own: Container[str],
+        checks: Mapping[str, PointerCheck],
+    ) -> None:  # fmt: skip
         self.intro = intro
         self._state = state
         self._budget = budget
         self._counter = counter
         self._limit = budget // _TURN_SHARE * 4
-        self._fields = list(fields(state, own))
+        self._fields = list(fields(state, own, checks))
         self._cuts: dict[str, Field | None] = {}  # of the fields that are not whole: what is kept of them
         self._groups = self._turns(1)
         self._outputs = output_lines(state)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ..actions import Action, ended, pending
-from ..records import Call, PlanStep, Turn
+from ..checking import PointerCheck
+from ..records import Call, PlanStep, Pointer, Turn
 from ..state import State
 from ..text import shorten
 from ..tokens import TokenCounter, fits, truncate
@@ -25,6 +26,7 @@ _ARGUMENT_ITEMS = 20
 _RESULT_CHARS = 400
 _BARE_ITEM = re.compile(r"\n {1,2}(-|\[.?\]?)? ?\Z")
 _MARKS = {"done": "[x]", "doing": "[>]", "todo": "[ ]"}
+_STATUSES = {"error": "failed", "cut_off": "cut off"}
 
 
 class Field(NamedTuple):
@@ -63,7 +65,7 @@ class Group(NamedTuple):
         return cls("".join(g.text for g in groups), sum(g.turns for g in groups), sum(g.cut for g in groups))
 
 
-def fields(state: State, own: Container[str]) -> Iterator[Field]:
+def fields(state: State, own: Container[str], checks: Mapping[str, PointerCheck]) -> Iterator[Field]:
     """The fields in order of priority, which is the order they are shown in."""
     working = state.working
     yield from _outcome_fields(state, own)
@@ -77,10 +79,9 @@ def fields(state: State, own: Container[str]) -> Iterator[Field]:
     yield from _list_field("decisions", "Decisions:", map(quote, working.decisions or ()))
     yield from _list_field("open questions", "Open questions:", map(quote, working.open_questions or ()))
     yield from _text_field("notes", working.notes)
-    pointers = [
-        quote(f"{p.name} ({p.kind}): {p.target}" + (f" - {p.note}" if p.note else "")) for p in state.pointers.values()
-    ]
-    yield from _list_field("pointers", "Pointers to where the work lives:", pointers)
+    pointers = [_pointer(pointer, checks) for pointer in state.pointers.values()]
+    found = ", each with what was found there just now" if checks else ""
+    yield from _list_field("pointers", f"Pointers to where the work lives{found}:", pointers)
     stones = [f"{when(stone.at)} {quote(stone.text)}" for stone in reversed(state.milestones)]
     heading = f"Milestones ({len(stones)} of {state.milestone_count}, newest first):"
     yield from _list_field("milestones", heading, stones)
@@ -101,6 +102,19 @@ def _outcome_fields(state: State, own: Container[str]) -> Iterator[Field]:
     heading = "Actions that were begun, and may be repeated with the same arguments:"
     yield from _list_field("actions to repeat", heading, [_action(a) for a in unknown if a.class_ == "idempotent"])
     yield from _list_field("outcomes", "Outcomes of calls that no turn answers:", [_outcome(action) for action in over])
+
+
+def _pointer(pointer: Pointer, checks: Mapping[str, PointerCheck]) -> str:
+    """A pointer, after what its check found: nothing recorded can pass for that there."""
+    text = f"{pointer.name} ({pointer.kind}): {pointer.target}" + (f" - {pointer.note}" if pointer.note else "")
+    return quote(f"[{_check(checks.get(pointer.name))}] {text}" if checks else text)
+
+
+def _check(check: PointerCheck | None) -> str:
+    if check is None:
+        return "not checked"
+    details = {"changed": f", now {check.found}", "there": f", {check.found}", "not checked": f": {check.error}"}
+    return check.status + details.get(check.status, "")
 
 
 def _text_field(name: str, text: str | None) -> Iterator[Field]:
@@ -171,7 +185,7 @@ def _turn_group(turn: Turn, answers: str, limit: int) -> Group:
     if turn.output_ref is not None:
         content += f" [whole: {turn.output_ref}, {turn.size} bytes]"
     who = f"{turn.role} {turn.name}" if turn.name else turn.role
-    if notes := [note for note in (answers, "failed" if turn.status == "error" else "") if note]:
+    if notes := [note for note in (answers, _STATUSES.get(turn.status or "", "")) if note]:
         who += f" ({', '.join(notes)})"
     text = f"  #{turn.seq} {quote(f'{who}: {content}').rstrip()}\n"
     numbers = [f"{number}. " if len(turn.calls) > 1 else "" for number in range(1, len(turn.calls) + 1)]

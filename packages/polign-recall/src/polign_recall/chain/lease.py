@@ -8,6 +8,7 @@ import socket
 import time
 from functools import cache
 
+from ..errors import Invalid
 from .entries import Host
 
 GRACE = 1.0
@@ -47,6 +48,25 @@ def certainly_dead(host: Host | None) -> bool:
         pass  # it exists and is another user's
     started = _start_time(host.pid)
     return started is not None and started != host.started
+
+
+def process_start(pid: int) -> str | None:
+    """What tells a process from a later one with its pid: its machine's boot, and when it began in clock ticks since.
+
+    None when there is no such process. Raises Invalid where the system does not tell.
+    """
+    if not (_boot_id() and _pid_namespace()):
+        raise Invalid("this system does not tell when a process began")
+    started = _start_time(pid)
+    if started is None:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        except PermissionError:
+            pass  # it exists and is another user's
+        raise Invalid(f"this system does not tell when the process {pid} began")
+    return f"{_boot_id()[:8]}-{started}" if started else None
 
 
 def _start_time(pid: int) -> int | None:
