@@ -16,6 +16,7 @@ nox.options.sessions = ["lint", "types", "tests"]
 ROOT = Path(__file__).parent
 PACKAGES = ("polign-recall", "polign-db", "recall-langgraph", "recall-livekit")
 CORE_TESTS = "packages/polign-recall/tests"
+KILL_TESTS = "packages/recall-langgraph/tests/test_kills.py"
 
 
 def run_module(session: nox.Session, *args: str, **env: str) -> None:
@@ -47,6 +48,13 @@ def sim(session: nox.Session) -> None:
     """Simulate the chain; `nox -s sim -- 20000` runs that many seeds."""
     seeds = {"RECALL_SIM_SEEDS": session.posargs[0]} if session.posargs else {}
     run_module(session, "pytest", f"{CORE_TESTS}/sim", "-q", "-n", "auto", **seeds)
+
+
+@nox.session
+def kills(session: nox.Session) -> None:
+    """Kill agents amid their tools, in 200 runs; `nox -s kills -- 1000` makes so many."""
+    runs = session.posargs[0] if session.posargs else "200"
+    run_module(session, "pytest", KILL_TESTS, "-q", "-n", "auto", RECALL_KILL_RUNS=runs)
 
 
 @nox.session
@@ -90,7 +98,7 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv")
 def build(session: nox.Session) -> None:
-    """Build every wheel, install them outside the workspace, import each and run the command."""
+    """Build every wheel, install them outside the workspace, import each and run the commands."""
     dist = Path(session.create_tmp()) / "dist"
     session.run("uv", "build", "--quiet", "--all-packages", "--wheel", "--clear", "--out-dir", str(dist))
     session.install(*(str(wheel) for wheel in sorted(dist.glob("*.whl"))))
@@ -99,7 +107,8 @@ def build(session: nox.Session) -> None:
         module = name.replace("-", "_")
         typed = f"importlib.resources.files({module!r}).joinpath('py.typed').is_file()"
         session.run("python", "-c", f"import importlib.resources, {module}; assert {typed}")
-    session.run("polign", "--version")
+    for command in ("polign", "polign-server"):
+        session.run(command, "--version")
 
 
 @nox.session

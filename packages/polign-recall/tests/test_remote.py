@@ -59,6 +59,7 @@ class Scripted:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.connections: set[Any] = set()
         script = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -68,6 +69,7 @@ class Scripted:
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 script.seen.append((self.command, self.path, dict(self.headers), body))
+                script.connections.add(self.client_address)
                 answer = script.answers.pop(0) if len(script.answers) > 1 else script.answers[0]
                 self.send_response(answer.status)
                 headers = {"Content-Type": answer.type, "Content-Length": str(len(answer.body)), **answer.headers}
@@ -326,6 +328,16 @@ def test_the_body_of_an_error_is_no_output(server: Scripted, backend: RemoteBack
     server.answers = [answer]
     with pytest.raises(StoreUnavailable):
         backend.get_output("a", REF)
+
+
+def test_a_connection_is_kept() -> None:
+    with Scripted() as server:
+        server.answers = [Answer(200, STATUS)]
+        backend = RemoteBackend([server.url])
+        for _ in range(20):
+            backend.status("a")
+        assert (len(server.seen), len(server.connections)) == (20, 1)
+        backend.close()
 
 
 def test_all_pages_are_read(server: Scripted, backend: RemoteBackend) -> None:

@@ -14,7 +14,7 @@ from polign_db.cli.place import EXIT_CODES
 from polign_recall import Client, RecallError, errors
 
 from ..server.running import Server, new_key, serving
-from .running import in_process, on_terminal, polign
+from .running import POLIGN, in_process, on_terminal, polign
 
 
 def test_version() -> None:
@@ -144,6 +144,16 @@ def test_a_place_that_is_not_clear_is_wrong_usage(args: list[str]) -> None:
     assert "--store" in result.stderr
 
 
+@pytest.mark.parametrize("command", [["agents"], ["keys", "create"], ["doctor"], ["delete", "other", "--yes"]])
+@pytest.mark.parametrize("option", ["--store", "--url"])
+def test_an_option_without_a_value_does_not_lead_elsewhere(records: Path, command: list[str], option: str) -> None:
+    """As a variable of the shell may be empty: the place that the environment names was not meant."""
+    result = in_process(*command, option, "", env={"POLIGN_STORE": str(records)})
+    assert result.exit_code == 2
+    assert sorted(path.name for path in (records / "agents").iterdir()) == ["billing%2Fmigrator", "other"]
+    assert not (records / "keys").exists()
+
+
 def test_an_empty_place(tmp_path: Path) -> None:
     assert polign("--store", tmp_path / "nothing", "agents").stdout == "no agents\n"
     assert not (tmp_path / "nothing").exists()
@@ -192,9 +202,39 @@ def test_completion() -> None:
         assert "_POLIGN_COMPLETE" in polign("completion", shell, env={"PATH": "/usr/bin:/bin"}).stdout
     script = polign("completion", "bash", env={"PATH": "/usr/bin:/bin"}).stdout
     assert subprocess.run(["bash", "-n"], input=script.encode(), check=False).returncode == 0
-    asked = {"_POLIGN_COMPLETE": "bash_complete", "COMP_WORDS": "polign take", "COMP_CWORD": "1"}
-    assert polign(env=asked).stdout == "plain,takeover\n"
+    for shell, word in (("bash", "1"), ("zsh", "1"), ("fish", "take")):
+        asked = {"_POLIGN_COMPLETE": f"{shell}_complete", "COMP_WORDS": "polign take", "COMP_CWORD": word}
+        told = polign(env=asked).stdout
+        assert re.match(r"plain[,\n]takeover\b", told), shell
     assert polign("completion", "tcsh").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("polign take", "takeover"),
+        ("polign agents sh", "show"),
+        ("polign keys re", "revoke"),
+        ("polign turns x --fol", "--follow"),
+        ("polign keys create --access wr", "write"),
+    ],
+)
+def test_completion_in_a_shell(words: str, completed: str) -> None:
+    """bash itself, with the script that it was given, calls the function that the script made for it."""
+    script = (
+        'eval "$(polign completion bash)"; read -ra COMP_WORDS <<< "$1"; COMP_CWORD=$((${#COMP_WORDS[@]} - 1));'
+        ' complete -p polign | grep -q _polign_completion && _polign_completion polign; echo "${COMPREPLY[@]}"'
+    )
+    path = f"{Path(POLIGN).parent}:/usr/bin:/bin"
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", words],
+        capture_output=True,
+        text=True,
+        env={"PATH": path},
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split() == [completed], done.stderr
 
 
 def test_the_command_is_quick_to_load() -> None:

@@ -14,6 +14,7 @@ from polign_db.server import keys
 from polign_db.server.operations import OPERATIONS, Operation
 from polign_recall import Client
 from polign_recall.stores import DirectoryStore
+from polign_recall.testing.servers import free_port
 
 from .holding import Holder, claim_body, path_of, problem
 from .running import Server, limited, new_key, serving
@@ -224,6 +225,18 @@ def test_nothing_secret_is_logged_or_stored(tmp_path: Path) -> None:
     for text in (secret, "PRIVATE", "Bearer"):
         assert text not in log
     assert not any(secret.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_a_password_in_the_url_of_the_store_is_told_to_nobody() -> None:
+    with serving(f"postgresql://me:PRIVATE@127.0.0.1:{free_port()}/records") as server:
+        with server.client() as client:
+            for path in ("/readyz", "/v1/agents"):
+                response = client.get(path)
+                problem(response, 503, "store_unavailable")
+                assert "PRIVATE" not in response.text
+        assert server.terminate() == 0
+        assert "PostgreSQL cannot be reached" in str(server.read_log())
+        assert "PRIVATE" not in str(server.read_log())
 
 
 LOCAL = ["localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:23000", "[::1]:5"]

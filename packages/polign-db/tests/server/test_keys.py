@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from hmac import compare_digest
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,25 @@ def test_only_a_hash_is_stored(tmp_path: Path) -> None:
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert [path.name for path in files] == [parsed[0]]
     assert parsed[1] not in files[0].read_text()
+
+
+def test_secrets_are_compared_in_constant_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right, wrong or of no key at all: it is the one comparison, of two hashes."""
+    compared: list[tuple[int, int]] = []
+
+    def compare(one: str, other: str) -> bool:
+        compared.append((len(one), len(other)))
+        return compare_digest(one, other)
+
+    monkeypatch.setattr(keys.hmac, "compare_digest", compare)
+    store = DirectoryStore(tmp_path)
+    key, info = keys.create(store, access="read")
+    _, secret = keys.parse(key) or ("", "")
+    record = keys.good(store, info.id)
+    wrong = "0" * len(secret)
+    assert [keys.matches(record, each) for each in (secret, wrong, "")] == [True, False, False]
+    assert [keys.matches(None, each) for each in (secret, wrong, "")] == [False, False, False]
+    assert compared == [(64, 64)] * 6
 
 
 @pytest.mark.parametrize(

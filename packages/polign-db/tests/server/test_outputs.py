@@ -11,8 +11,10 @@ import httpx
 import pytest
 from polign_db.server.outputs import PIECE
 from polign_recall import Client
+from polign_recall.outputs import MAX_BYTES
 
 from .holding import Holder, path_of, problem
+from .running import Server, serving
 
 BYTES = {"content-type": "application/octet-stream"}
 
@@ -47,6 +49,25 @@ def test_a_stream_without_a_length(held: Holder) -> None:
     answer = put(held, iter(pieces)).json()
     assert answer["size"] == 3_000_000
     assert get(held, answer["ref"]).content == b"".join(pieces)
+
+
+def test_the_largest_output_passes_through_little_memory(tmp_path: Path) -> None:
+    piece = bytes(1_000_000)
+    with serving(tmp_path) as server, server.client() as client:
+        held = Holder(client)
+        held.claim()
+        before = most_memory(server)
+        ref = put(held, iter([piece] * (MAX_BYTES // len(piece)))).json()["ref"]
+        with client.stream("GET", path_of(held.agent_id, f"/outputs/{ref}")) as response:
+            assert sum(len(part) for part in response.iter_bytes()) == MAX_BYTES == 100_000_000
+        assert most_memory(server) - before < MAX_BYTES / 2
+
+
+def most_memory(server: Server) -> int:
+    """The most bytes of memory that the process has had so far."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
 
 
 @pytest.fixture(params=[10, 2 * PIECE + 10])

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from polign_db.server.serving import address_of
-from polign_recall import Client, Invalid
+from polign_recall import Client, Invalid, StoreUnavailable
 
 from .holding import Holder, claim_body, path_of, problem
 from .running import LONG, Server, serving
@@ -82,7 +82,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return cert, key
 
 
-def test_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+@pytest.mark.usefixtures("no_pauses")
+def test_tls(tmp_path: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     cert, key = certificate
     with serving(tmp_path, "-tls-cert", str(cert), "-tls-key", str(key)) as server:
         assert server.url.startswith("https://")
@@ -91,6 +92,11 @@ def test_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
             Holder(client).claim()
         with pytest.raises(httpx.HTTPError):
             httpx.get(server.url.replace("https", "http"), trust_env=False)
+        with Client(url=server.url, env={}) as stranger, pytest.raises(StoreUnavailable, match="certificate"):
+            stranger.status("agent")
+        monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+        with Client(url=server.url, env={}) as friend:
+            assert friend.status("agent").held
         assert server.terminate() == 0
 
 

@@ -36,7 +36,10 @@ from .errors import (
 from .outputs import StoredValue
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-"""Seconds. The server itself tries a write for about 6 s before it says that there is no answer."""
+"""Seconds without a byte from the server. A page of history, an output or a deletion may take so long."""
+QUICK = httpx.Timeout(10.0, connect=5.0)
+"""The same for a chain's own requests, which are small: a server answers a write within 8 s, also where its store does
+not. One that hangs for longer is left for the next replica, and a lease of a minute has room for several."""
 PAGE = 200
 _PATHS = {"records": "records", "renew": "lease/renew", "release": "lease/release"}
 _CODES: dict[str, type[RecallError]] = {
@@ -58,6 +61,8 @@ class Request(NamedTuple):
     params: Mapping[str, Any] = MappingProxyType({})
     part: tuple[int, int | None] | None = None
     """Start and length (above 0) of the part of a value that is asked for."""
+    quick: bool = False
+    """Whether it waits as `QUICK` says, not as `TIMEOUT` does."""
 
 
 class _Problem(msgspec.Struct):
@@ -121,7 +126,7 @@ class RemoteChain(Chain):
 
     def load(self) -> Steps[Replay]:
         """Read the end of the chain with the state folded up to it."""
-        head: Snapshot = yield from _patiently(self.env, Request("GET", f"{self.prefix}/state", Snapshot))
+        head: Snapshot = yield from _patiently(self.env, Request("GET", f"{self.prefix}/state", Snapshot, quick=True))
         return Replay.above(head if head.seq else None)
 
     def acquire(
@@ -138,7 +143,8 @@ class RemoteChain(Chain):
                 "dead_epoch": dead_epoch,
             }  # fmt: skip
             try:
-                head = yield from _patiently(self.env, Request("POST", f"{self.prefix}/lease", Snapshot, body))
+                claim = Request("POST", f"{self.prefix}/lease", Snapshot, body, quick=True)
+                head = yield from _patiently(self.env, claim)
             except _HeldElsewhere as held:
                 if held.epoch != dead_epoch and self.env.dead(held.host):
                     dead_epoch = held.epoch
@@ -196,7 +202,7 @@ class RemoteChain(Chain):
         }  # fmt: skip
         if entry.kind == "records":
             body["records"] = entry.records
-        return Request("POST", f"{self.prefix}/{_PATHS[entry.kind]}", _Appended, body)
+        return Request("POST", f"{self.prefix}/{_PATHS[entry.kind]}", _Appended, body, quick=True)
 
     def _settled(self, pending: Pending, answer: _Appended) -> Link:
         link = pending.link
@@ -307,8 +313,9 @@ class RemoteBackend:
         url = self._urls[at] + request.path
         try:
             response = self._http.request(
-                request.method, url, params=dict(request.params), content=content, headers=headers
-            )
+                request.method, url, params=dict(request.params), content=content, headers=headers,
+                timeout=QUICK if request.quick else TIMEOUT,
+            )  # fmt: skip
             return _answer(request, response)
         except (StoreUnavailable, WriteUnknown):
             self._leave_replica(at)
@@ -328,7 +335,7 @@ class RemoteBackend:
             self._at = (at + 1) % len(self._urls)
 
     def _connect(self) -> None:
-        self._http = httpx.Client(headers=self._headers, timeout=TIMEOUT, follow_redirects=False)
+        self._http = httpx.Client(headers=self._headers, follow_redirects=False)
         self._process = os.getpid()
 
     def _leave_to_parent(self) -> None:
@@ -442,5 +449,6 @@ def _base_url(url: str) -> str:
     except httpx.InvalidURL:
         parts = httpx.URL()
     if parts.scheme not in ("http", "https") or not parts.host:
-        raise errors.Invalid(f"{url!r} is not the URL of a server", hint="for example http://127.0.0.1:23000")
+        begin = url.partition(":")[0][:40]  # what follows may be a password, of a store's URL given in the wrong place
+        raise errors.Invalid(f"{begin!r}... is not the URL of a server", hint="for example http://127.0.0.1:23000")
     return str(parts).rstrip("/")

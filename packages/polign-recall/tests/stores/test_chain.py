@@ -83,32 +83,32 @@ def test_nothing_acknowledged_is_lost_or_doubled(server: Server, proxy: FaultPro
     assert proxy.asked() > 100
 
 
-@pytest.mark.parametrize("server", ["ministack"], indirect=True)
 def test_ten_refusals_in_a_row_are_survived(server: Server, proxy: FaultProxy, area: str) -> None:
     with Client(store=open_store(server.url(area, proxy.port), env=server.env)) as client, client.resume("a") as agent:
-        before = proxy.asked("PUT")
+        before = proxy.asked()
 
         def ten_refusals(request: Request) -> Answer | None:
-            return Answer(503, "SlowDown") if proxy.asked("PUT") - before <= 10 else None
+            return Answer(503, "SlowDown") if proxy.asked() - before <= 10 else None
 
         proxy.plan = ten_refusals
         assert agent.record_turn("user", "kept") == 1
-        assert proxy.asked("PUT") - before >= 11
+        assert proxy.asked() - before >= 11
     assert turns_of(open_store(server.url(area), env=server.env), "a") == ["kept"]
 
 
-@pytest.mark.parametrize("server", ["ministack"], indirect=True)
-def test_deletes_that_are_denied_are_survived_and_reported(server: Server, proxy: FaultProxy, area: str) -> None:
-    def no_deletes(request: Request) -> Answer | None:
-        return Answer(403, "AccessDenied") if request.method == "DELETE" else None
+def is_deletion(request: Request) -> bool:
+    """Azure's deletes come as batches of them."""
+    return request.method == "DELETE" or "comp=batch" in request.target
 
-    proxy.plan = no_deletes
+
+def test_deletes_that_are_denied_are_survived_and_reported(server: Server, proxy: FaultProxy, area: str) -> None:
+    proxy.plan = lambda request: Answer(403, "AccessDenied") if is_deletion(request) else None
     texts = [f"turn {number}" for number in range(150)]  # enough to be folded twice
     with Client(store=open_store(server.url(area, proxy.port), env=server.env)) as client:
         with client.resume("a") as agent:
             for text in texts:
                 agent.record_turn("user", text)
-        assert proxy.asked("DELETE") > 64, "folding did try"
+        assert any(map(is_deletion, proxy.seen)), "folding did try"
         direct = open_store(server.url(area), env=server.env)
         assert turns_of(direct, "a") == texts
         report = client.delete_agent("a")

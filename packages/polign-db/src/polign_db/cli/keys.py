@@ -97,7 +97,7 @@ def opened(context: click.Context) -> Iterator[Store]:
     place = place_of(context)
     if place.url is not None:
         raise click.UsageError("keys are made in the store that a server serves: give --store, not --url")
-    url = place.store or os.environ.get("POLIGN_STORE")
+    url = os.environ.get("POLIGN_STORE") if place.store is None else place.store
     if not url:
         raise click.UsageError("no store was given: pass --store, or set POLIGN_STORE in the environment")
     with told():

@@ -30,8 +30,8 @@ class Limits:
     body_rate: int = 16_000
     discard_seconds: float = 5.0
     """For which the rest of a body that was refused is read and thrown away, so that the client sees the answer."""
-    write_seconds: float = 25.0
-    """For the store to say what became of a write; clients wait a little longer for us."""
+    write_seconds: float = 8.0
+    """For the store to say what became of a write; clients wait a little longer for us (`QUICK` in their remote.py)."""
     read_seconds: float = 30.0
     """For a client to take more of an answer, once as much of it is waiting as the connection buffers."""
     idle_seconds: int = 75
