@@ -1,12 +1,14 @@
 """An agent that kills its own process with SIGKILL: in its tool, or while its model thinks.
 
-python dying_agent.py DIRECTORY WHERE MODE, where WHERE is tool, first-model or second-model.
+python dying_agent.py DIRECTORY WHERE MODE, where WHERE is tool, first-model, second-model, or sibling: then a second
+tool of the same reply dies, once the first has acted.
 """
 
 import asyncio
 import os
 import signal
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from running import GO, agent_for  # noqa: E402  after the filter: it imports cr
 
 directory, where, mode = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 THREAD = {"configurable": {"thread_id": "1"}}
+acted = threading.Event()
 
 
 def die(here):
@@ -32,10 +35,20 @@ def die(here):
 def act() -> str:
     """Act."""
     die("tool")
+    acted.set()
     return "acted"
 
 
+@tool
+def crash() -> str:
+    """Die after the other tool has acted."""
+    assert acted.wait(timeout=60)
+    die("sibling")
+    return "survived"
+
+
 asked = []
+calls = [("act", {}), ("crash", {})] if where == "sibling" else [("act", {})]
 
 
 def thinking(messages):
@@ -43,7 +56,7 @@ def thinking(messages):
     die("first-model" if len(asked) == 1 else "second-model")
 
 
-model = ScriptedChat(script=[[("act", {})], "Done."], thinking=thinking)
+model = ScriptedChat(script=[calls, "Done."], thinking=thinking)
 
 
 def run():
@@ -51,7 +64,7 @@ def run():
         SqliteSaver.from_conn_string(str(directory / "threads.db")) as saver,
         RecallResume("agent", local_dir=directory / "records") as resume,
     ):
-        graph = agent_for(resume, model, [act], checkpointer=saver)
+        graph = agent_for(resume, model, [act, crash], checkpointer=saver)
         graph.invoke(GO, THREAD, durability="sync")
 
 
@@ -60,7 +73,7 @@ async def arun():
         AsyncSqliteSaver.from_conn_string(str(directory / "threads.db")) as saver,
         RecallResume("agent", local_dir=directory / "records") as resume,
     ):
-        graph = agent_for(resume, model, [act], checkpointer=saver)
+        graph = agent_for(resume, model, [act, crash], checkpointer=saver)
         await graph.ainvoke(GO, THREAD, durability="sync")
 
 

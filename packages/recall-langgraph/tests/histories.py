@@ -56,6 +56,11 @@ def responses_reply(*call_ids):
     return AIMessage([reasoning, {"type": "text", "text": "I look."}, *blocks], tool_calls=calls)
 
 
+def thoughts():
+    """As langchain-anthropic gives a reply that was cut off before it said anything."""
+    return AIMessage([{"type": "thinking", "thinking": "where is it?", "signature": "c2VhbGVk"}])
+
+
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 
 HISTORIES: dict[str, list[BaseMessage]] = {
@@ -122,6 +127,7 @@ HISTORIES: dict[str, list[BaseMessage]] = {
         reply("ok"),
     ],
     "Responses blocks": [user(), responses_reply("a", "b"), result("b"), user("and?")],
+    "thoughts alone": [user(), thoughts(), user("and?"), anthropic_reply().model_copy(update={"content": []})],
     "ids counted from zero, in blocks": [
         *[user("one"), anthropic_reply("0"), result("0", "first"), reply("ok")],
         *[user("two"), anthropic_reply("0"), result("0", "second"), reply("ok")],

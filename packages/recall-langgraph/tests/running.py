@@ -49,18 +49,35 @@ def recorded(directory, agent_id="agent"):
         return list(agent.turns())
 
 
+def thread(name="1"):
+    """The config of a thread."""
+    return {"configurable": {"thread_id": name}}
+
+
+def check_records(directory, messages, agent_id="agent"):
+    """The agent's turns are these messages: in this order, each once, without a gap."""
+    turns = recorded(directory, agent_id)
+    assert ids(turns) == ids(messages)
+    assert [turn.seq for turn in turns] == list(range(1, len(turns) + 1))
+    assert [turn.content for turn in turns] == [message.text for message in messages]
+
+
 def ids(turns):
     """The message ids of turns, or of messages."""
     return [getattr(turn, "message_id", None) or turn.id for turn in turns]
 
 
 class WatchedStore:
-    """A directory store that notes what is called, and by which thread; calls `before_create` before it writes."""
+    """A directory store that notes what is called, by which thread, and how many bytes it is to create each time.
+
+    It calls `before_create` before it writes.
+    """
 
     def __init__(self, path) -> None:
         self._store = DirectoryStore(str(path))
         self.threads: set[int] = set()
         self.calls: list[tuple[str, str]] = []
+        self.created: list[int] = []
         self.before_create: Callable[[str], None] = lambda key: None
 
     def __getattr__(self, name: str) -> Any:
@@ -73,6 +90,7 @@ class WatchedStore:
             self.calls.append((name, str(args[0]) if args else ""))
             if name == "create":
                 self.before_create(args[0])
+                self.created.append(len(args[1]))
             return value(*args, **kwargs)
 
         return call

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
@@ -31,11 +32,13 @@ class ScriptedChat(BaseChatModel):
         number = len(self.inputs)
         self.inputs.append(messages)
         self.thinking(messages)
-        part = self.script[number]
+        return self._reply(number, self.script[number])
+
+    def _reply(self, number: int, part: Any) -> AIMessage:
         if isinstance(part, str):
             return AIMessage(part)
         calls = [
-            {"id": f"call-{number}-{index}-{id(self)}", "name": name, "args": args}
+            {"id": f"call-{number}-{index}-{uuid4().hex[:8]}", "name": name, "args": args}
             for index, (name, args) in enumerate(part)
         ]
         return AIMessage("", tool_calls=calls)
@@ -52,3 +55,16 @@ class ScriptedChat(BaseChatModel):
             for index, call in enumerate(reply.tool_calls)
         ]
         yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=chunks, chunk_position="last"))
+
+
+class AnsweringChat(ScriptedChat):
+    """Answers each input with what `answer` gives for it, a part of a script: for conversations that run at once."""
+
+    script: list[Any] = Field(default_factory=list)
+    answer: Callable[[list[BaseMessage]], Any]
+
+    def _next(self, messages: list[BaseMessage]) -> AIMessage:
+        self.inputs.append(messages)
+        number = len(self.inputs)
+        self.thinking(messages)
+        return self._reply(number, self.answer(messages))

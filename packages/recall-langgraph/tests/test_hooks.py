@@ -302,6 +302,7 @@ async def test_holder_that_was_taken_over_stops_before_the_tools(mode, tmp_path)
     thieves = []
 
     def lose_it(messages):
+        resume.agent.flush()
         client = Client(local_dir=tmp_path)
         thieves.append(client.resume("agent", takeover=True))
 
@@ -357,8 +358,8 @@ async def test_write_that_failed_is_tried_again_with_the_reply(mode, tmp_path):
         model = ScriptedChat(script=["Done."], thinking=until_it_failed)
         submit = resume.agent.submit
 
-        def watched(*records):
-            future = submit(*records)
+        def watched(*records, **how):
+            future = submit(*records, **how)
             future.add_done_callback(lambda _: failed.set())
             return future
 

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from itertools import pairwise
 
 import pytest
 from histories import (
@@ -18,7 +17,6 @@ from histories import (
     user,
 )
 from hypothesis import given
-from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
@@ -29,8 +27,8 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_google_genai.chat_models import _parse_chat_history
-from langchain_openai import ChatOpenAI
 from polign_recall.records import Call
+from providers import check_anthropic, check_google, check_openai_chat, check_openai_responses
 from recall_langgraph.messages import (
     NO_REPLY,
     NO_USER,
@@ -221,62 +219,24 @@ def test_made_up_messages_take_an_id_that_the_graph_has():
 # -- the providers' converters
 
 
-def openai_roles(payload):
-    return [(m["role"], m.get("tool_call_id")) for m in payload["messages"]]
-
-
 @every_history
 def test_openai_chat_completions(history):
-    model = ChatOpenAI(model="gpt-4.1", api_key="unused")
-    payload = model._get_request_payload(model_input(history, BRIEFING))
-    sent = payload["messages"]
-    while sent:
-        message = sent.pop(0)
-        assert message["role"] in ("system", "user", "assistant")
-        assert message["content"] is not None or message.get("tool_calls")
-        for call in message.get("tool_calls", ()):
-            assert json.loads(call["function"]["arguments"]) is not None
-            answer = sent.pop(0)
-            assert (answer["role"], answer["tool_call_id"]) == ("tool", call["id"])
+    check_openai_chat(model_input(history, BRIEFING))
 
 
 @every_history
 def test_openai_responses(history):
-    model = ChatOpenAI(model="gpt-4.1", api_key="unused", use_responses_api=True)
-    sent = model._get_request_payload(model_input(history, BRIEFING))["input"]
-    calls = [item["call_id"] for item in sent if item["type"] == "function_call"]
-    results = [item["call_id"] for item in sent if item["type"] == "function_call_output"]
-    assert results == calls
-    assert len(set(calls)) == len(calls)
+    check_openai_responses(model_input(history, BRIEFING))
 
 
 @every_history
 def test_anthropic(history):
-    model = ChatAnthropic(model="claude-sonnet-4-5", api_key="unused")
-    sent = model._get_request_payload(model_input(history, BRIEFING))["messages"]
-    assert sent[0]["role"] == "user"
-    assert all(one["role"] != other["role"] for one, other in pairwise(sent))
-    seen = []
-    for message, following in zip(sent, [*sent[1:], None], strict=True):
-        blocks = message["content"] if isinstance(message["content"], list) else []
-        calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        seen += calls
-        if calls:
-            answers = [block["tool_use_id"] for block in following["content"]]
-            assert answers == calls
-    assert len(set(seen)) == len(seen)
+    check_anthropic(model_input(history, BRIEFING))
 
 
 @every_history
 def test_google(history):
-    _, sent = _parse_chat_history(model_input(history, BRIEFING), model="gemini-2.5-flash")
-    assert sent[0].role == "user"
-    assert all(content.parts for content in sent)
-    for content, following in zip(sent, [*sent[1:], None], strict=True):
-        calls = [part.function_call.name for part in content.parts if part.function_call]
-        if calls:
-            answers = [part.function_response for part in following.parts if part.function_response]
-            assert [answer.name for answer in answers] == calls
+    check_google(model_input(history, BRIEFING))
 
 
 def test_google_gets_each_result_once_where_ids_repeat():

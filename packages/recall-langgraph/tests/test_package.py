@@ -27,7 +27,7 @@ def test_use_loads_nothing_heavy(tmp_path):
 
 
 def test_public_names():
-    assert recall_langgraph.__all__ == ["RecallResume", "__version__", "recall_tools"]
+    assert recall_langgraph.__all__ == ["RecallMiddleware", "RecallResume", "__version__", "recall_tools"]
     assert set(recall_langgraph.__all__) <= set(dir(recall_langgraph))
     for name in recall_langgraph.__all__:
         assert getattr(recall_langgraph, name).__doc__

@@ -10,8 +10,10 @@ import pytest
 from histories import check_strict
 from langchain_core.tools import tool
 from langgraph.checkpoint.sqlite import SqliteSaver
+from providers import check_inputs
 from recall_langgraph import RecallResume
-from running import GO, agent_for, ids, recorded
+from recall_langgraph.pairing import UNKNOWN
+from running import GO, agent_for, check_records, ids, recorded
 from scripted_chat import ScriptedChat
 
 THREAD = {"configurable": {"thread_id": "1"}}
@@ -82,3 +84,28 @@ def test_next_process_carries_on_in_the_restored_thread(directory, given):
     assert ids(turns[: len(before)]) == ids(before)
     assert [turn.seq for turn in turns] == list(range(1, len(turns) + 1))
     assert ids(turns) == ids(state["messages"])
+
+
+@pytest.mark.parametrize("given", [None, {"messages": [("user", "Go on.")]}], ids=["continued", "asked"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_process_killed_by_one_of_two_tools_that_run_at_once(given, mode, tmp_path):
+    script = Path(__file__).with_name("dying_agent.py")
+    command = [sys.executable, str(script), str(tmp_path), "sibling", mode]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+    @tool
+    def crash() -> str:
+        """Not die any more."""
+        return "survived"
+
+    with (
+        SqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver,
+        RecallResume("agent", local_dir=tmp_path / "records") as resume,
+    ):
+        model = ScriptedChat(script=["Done."])
+        state = agent_for(resume, model, [act, crash], checkpointer=saver).invoke(given, THREAD)
+    check_inputs(model)
+    check_records(tmp_path / "records", state["messages"])
+    results = [message.text for message in model.inputs[0] if message.type == "tool"]
+    assert results == (["acted", "survived"] if given is None else [UNKNOWN, UNKNOWN])

@@ -1,6 +1,6 @@
 """LangGraph agents that pick up where they stopped, from their own records.
 
-    from recall_langgraph import RecallResume, recall_tools
+    from recall_langgraph import RecallMiddleware, RecallResume, recall_tools
 
 Names are loaded when they are first used, so that the import itself costs nothing.
 """
@@ -9,13 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .middleware import RecallMiddleware
     from .resume import RecallResume
     from .tools import recall_tools
 
 __version__ = "0.1.0"
-__all__ = ["RecallResume", "__version__", "recall_tools"]
+__all__ = ["RecallMiddleware", "RecallResume", "__version__", "recall_tools"]
 
-_HOMES = {"RecallResume": "resume", "recall_tools": "tools"}
+_HOMES = {"RecallMiddleware": "middleware", "RecallResume": "resume", "recall_tools": "tools"}
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,7 @@ from langchain_core.messages import (
 )
 from polign_recall.records import Call, Role
 
-from .pairing import CALL_BLOCKS, RAW_CALLS, is_made_up, made_up, paired
+from .pairing import CALL_BLOCKS, RAW_CALLS, Outcomes, is_made_up, made_up, paired
 
 Content: TypeAlias = str | list[str | dict[str, Any]]
 
@@ -45,7 +45,9 @@ _CHAT_TYPES: Final[dict[str, type[BaseMessage]]] = {
 }
 # Only the provider that wrote them can read these: signatures and sealed reasoning.
 _SEALED_BLOCKS: Final = frozenset({"redacted_thinking", "function_call_signature"})
+_THOUGHTS: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
 _SEALED_KEYS: Final = frozenset({"signature", "thought_signature", "encrypted_content"})
+_CUT_OFF: Final = "cut_off"
 _PLAIN_TEXT: Final = {"type", "text", "id", "index"}
 
 
@@ -61,22 +63,27 @@ class TurnFields(TypedDict):
     status: str | None
 
 
-def model_input(messages: Sequence[BaseMessage], briefing: str = "") -> list[BaseMessage]:
+def model_input(
+    messages: Sequence[BaseMessage], briefing: str = "", outcomes: Outcomes | None = None
+) -> list[BaseMessage]:
     """The input of a model call: `messages`, well formed, with `briefing` in front of the first user message.
+
+    `outcomes` tell what came of calls whose results are not among the messages.
 
     Never empty; the given messages are not changed.
     """
     if is_well_formed(messages):  # as nearly all are: a long history is looked through at every step
         return _with_briefing(list(messages), briefing)
-    return _with_briefing(repaired(messages, briefing), briefing)
+    return _with_briefing(repaired(messages, briefing, outcomes), briefing)
 
 
 def turn_fields(message: BaseMessage) -> TurnFields | None:
-    """The message as a turn; None for one that is not recorded (system, removal, made up for the model)."""
+    """The message as a turn; None for one that is not recorded (system, removal, a summary, made up for the model)."""
     plain = _plain(message)
-    if plain is None or plain.type not in _ROLES or is_made_up(plain):
+    if plain is None or plain.type not in _ROLES or is_made_up(plain) or _is_summary(plain):
         return None
     result = plain if isinstance(plain, ToolMessage) else None
+    failed = result is not None and result.status == "error"
     return TurnFields(
         role=_ROLES[plain.type],
         content=_recorded_content(plain),
@@ -84,8 +91,13 @@ def turn_fields(message: BaseMessage) -> TurnFields | None:
         message_id=plain.id,
         calls=_recorded_calls(plain) if isinstance(plain, AIMessage) else [],
         call_id=result.tool_call_id if result else None,
-        status="error" if result and result.status == "error" else None,
+        status=_CUT_OFF if _CUT_OFF in plain.additional_kwargs else "error" if failed else None,
     )
+
+
+def cut_off(text: str, message_id: str | None) -> AIMessage:
+    """A reply of which only this much was said before its run ended; recorded with the status "cut_off"."""
+    return AIMessage(text, id=message_id, additional_kwargs={_CUT_OFF: True})
 
 
 def without_briefing(message: BaseMessage, briefing: str) -> BaseMessage:
@@ -131,11 +143,13 @@ def _has_unread_calls(message: BaseMessage) -> bool:
     )
 
 
-def repaired(messages: Sequence[BaseMessage], stand_in: str = "") -> list[BaseMessage]:
+def repaired(
+    messages: Sequence[BaseMessage], stand_in: str = "", outcomes: Outcomes | None = None
+) -> list[BaseMessage]:
     """The messages, well formed. `stand_in` is the user message in front where there is none."""
     plain = [message for given in messages if (message := _plain(given)) is not None]
     system = [message for message in plain if isinstance(message, SystemMessage) and _blocks(message.content)]
-    talk = _alternating(paired([message for message in plain if not isinstance(message, SystemMessage)]))
+    talk = _alternating(paired([message for message in plain if not isinstance(message, SystemMessage)], outcomes))
     if not (talk and isinstance(talk[0], HumanMessage)):
         talk.insert(0, made_up(HumanMessage, stand_in or NO_USER, talk[0] if talk else None))
     return [*_alternating(system), *talk]
@@ -168,11 +182,16 @@ def _alternating(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
 
 
 def _with_text(message: BaseMessage) -> BaseMessage:
-    """The message with something in it: most providers refuse a history with an empty one."""
-    if _blocks(message.content) or (isinstance(message, AIMessage) and message.tool_calls):
+    """The message with something in it: most providers refuse a history with an empty one, or one of thoughts alone."""
+    blocks = _blocks(message.content)
+    if not all(map(_is_thought, blocks)) or (isinstance(message, AIMessage) and message.tool_calls):
         return message
     stand_in = {"ai": NO_REPLY, "human": NO_TEXT}.get(message.type)
-    return message.model_copy(update={"content": stand_in}) if stand_in else message
+    return message.model_copy(update={"content": _sum(blocks or "", stand_in)}) if stand_in else message
+
+
+def _is_thought(block: str | dict[str, Any]) -> bool:
+    return isinstance(block, dict) and block.get("type") in _THOUGHTS
 
 
 def _with_briefing(messages: list[BaseMessage], briefing: str) -> list[BaseMessage]:
@@ -219,6 +238,11 @@ def _begins_with(content: Any, briefing: str) -> bool:
 
 
 # -- turns
+
+
+def _is_summary(message: BaseMessage) -> bool:
+    """Whether LangChain's SummarizationMiddleware made it of messages that are recorded themselves."""
+    return message.additional_kwargs.get("lc_source") == "summarization"
 
 
 def _recorded_calls(message: AIMessage) -> list[Call]:

@@ -7,7 +7,7 @@ its end.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from langchain_core.messages import (
@@ -20,6 +20,8 @@ from langchain_core.messages import (
 )
 
 M = TypeVar("M", bound=BaseMessage)
+Outcomes = Mapping[tuple[str | None, str], str]
+"""What is known to have come of a call, by its id and its tool's name."""
 
 UNKNOWN: Final = "outcome unknown: the result of this call was not recorded; check before repeating it"
 UNREADABLE: Final = "not run: the arguments of this call could not be read"
@@ -39,13 +41,14 @@ RAW_CALLS: Final = frozenset({"tool_calls", "function_call"})
 """Keys of `additional_kwargs` that converters fall back on when a reply has no calls."""
 
 
-def paired(messages: list[BaseMessage]) -> list[BaseMessage]:
+def paired(messages: list[BaseMessage], outcomes: Outcomes | None = None) -> list[BaseMessage]:
     """Every call followed by exactly one result, in the order of the calls, under an id of its own.
 
     A result is taken from wherever it arrived after its call. A second one for the same call is dropped: the
     model has seen the first. One whose call is not there (an older part of the history was cut away) is kept
     as quoted user text: no provider takes it as a result, and dropping it would lose what it says. A call
     whose arguments could not be read is shown without them: some servers refuse a history with broken JSON.
+    `outcomes` stand for results that are not there.
     """
     ids = _CallIds(messages)
     results: dict[str, ToolMessage] = {}
@@ -59,7 +62,7 @@ def paired(messages: list[BaseMessage]) -> list[BaseMessage]:
             spine.append(_quoted(message) if isinstance(message, ToolMessage | FunctionMessage) else message)
     for call_id, reply, name in ids.unread:
         results.setdefault(call_id, _missing(UNREADABLE, reply, call_id, name))
-    return [message for kept in spine for message in (kept, *_results_of(kept, results))]
+    return [message for kept in spine for message in (kept, *_results_of(kept, results, outcomes or {}))]
 
 
 def made_up(kind: type[M], text: str, beside: BaseMessage | None, **fields: Any) -> M:
@@ -73,12 +76,13 @@ def is_made_up(message: BaseMessage) -> bool:
     return _MADE_UP in message.additional_kwargs
 
 
-def _results_of(message: BaseMessage, results: dict[str, ToolMessage]) -> Iterator[ToolMessage]:
+def _results_of(message: BaseMessage, results: dict[str, ToolMessage], outcomes: Outcomes) -> Iterator[ToolMessage]:
     if not isinstance(message, AIMessage):
         return
     for call in message.tool_calls:
         call_id = str(call["id"])
-        yield results.get(call_id) or _missing(UNKNOWN, message, call_id, call["name"])
+        text = outcomes.get((call_id, call["name"]), UNKNOWN)
+        yield results.get(call_id) or _missing(text, message, call_id, call["name"])
     yield from (results[call_id] for call_id in _hosted_calls(message) if call_id in results)
 
 
