@@ -159,13 +159,17 @@ def test_threads_of_one_agent_are_cut_apart(tmp_path):
         saver = InMemorySaver()
         watches = {}
 
-        def run(name):
-            watches[name] = watch = Watch(lambda: f"Go {name}.")
+        workers = []
+        for name in (
+            "left",
+            "right",
+            "up",
+        ):  # made here: LangChain silences warnings while it makes tools, for all threads
+            watches[name] = watch = Watch(lambda name=name: f"Go {name}.")
             script = [[("look", {"at": f"{name} " * 150})] for _ in range(30)]
             graph = made_for(resume, ScriptedChat(script=[*script, "Done."], thinking=watch), checkpointer=saver)
-            graph.invoke({"messages": [("user", f"Go {name}.")]}, thread(name))
-
-        workers = [threading.Thread(target=run, args=(name,)) for name in ("left", "right", "up")]
+            said = {"messages": [("user", f"Go {name}.")]}
+            workers.append(threading.Thread(target=graph.invoke, args=(said, thread(name))))
         for worker in workers:
             worker.start()
         for worker in workers:
