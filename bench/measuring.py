@@ -26,7 +26,9 @@ CACHE = BENCH / ".cache"
 """Stores that are costly to build, kept for the next run; not in git. Also the place of everything written while
 measuring, so that all cases write to one disk, the one that the checkout is on."""
 RESULTS = BENCH / "results"
-PACKAGES = ("polign-recall", "recall-langgraph", "langgraph", "langgraph-checkpoint-sqlite", "msgspec", "tiktoken")
+PACKAGES = (
+    "polign-recall", "polign-db", "recall-langgraph", "langgraph", "langgraph-checkpoint-sqlite", "msgspec", "tiktoken"
+)  # fmt: skip
 
 TURN_TEXT = (
     "The invoices of March are migrated and their totals agree with the old ledger to the cent. Next come the credit "

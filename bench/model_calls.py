@@ -11,11 +11,12 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
-from langchain_core.tools import tool
+from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.prebuilt import create_react_agent
 from measuring import TURN_TEXT, Bar, Case, Report, Series, interleaved, main, scratch, table
+from polign_recall.records import ActionClass
 from recall_langgraph import RecallResume
 
 CALLS = 200
@@ -49,9 +50,9 @@ def convert(invoice: int) -> str:
     return TURN_TEXT
 
 
-def run(**options: Any) -> None:
+def run(tools: Sequence[BaseTool] = (convert,), **options: Any) -> None:
     """One run of an agent: CALLS model calls and their tools."""
-    agent = create_react_agent(ScriptedModel(), [convert], **options)
+    agent = create_react_agent(ScriptedModel(), tools, **options)
     config: Any = {"recursion_limit": 5 * CALLS, "configurable": {"thread_id": "bench"}}
     agent.invoke({"messages": [("user", "Convert the invoices.")]}, config)
 
@@ -78,6 +79,13 @@ def in_a_directory(path: Path) -> None:
         run(pre_model_hook=resume.pre_model_hook, post_model_hook=resume.post_model_hook)
 
 
+def journalled(path: Path, class_: ActionClass) -> None:
+    """The same with each call of the tool written down before it and after."""
+    with RecallResume("bench", local_dir=str(path)) as resume:
+        tools = resume.durable([convert], classes={"convert": class_})
+        run(tools, pre_model_hook=resume.pre_model_hook, post_model_hook=resume.post_model_hook)
+
+
 def measure() -> Report:
     """Measure whole runs side by side."""
     with scratch() as path:
@@ -88,6 +96,8 @@ def measure() -> Report:
             "SqliteSaver, a file on the same disk": lambda: in_sqlite(path / f"{next(numbers)}.sqlite"),
             "two hooks that do nothing": with_hooks_that_do_nothing,
             "RecallResume, a directory on the same disk": lambda: in_a_directory(path / str(next(numbers))),
+            "the same, its tool journalled as idempotent": lambda: journalled(path / str(next(numbers)), "idempotent"),
+            "the same, its tool journalled as external": lambda: journalled(path / str(next(numbers)), "external"),
         }
         runs = interleaved({name: Case(case) for name, case in cases.items()}, ROUNDS)
     series = [Series(one.case, "ms per model call", [took / CALLS for took in one.samples]) for one in runs]
@@ -96,8 +106,14 @@ def measure() -> Report:
         for one in series
     ]
     heading = ["what keeps the work", "per model call", "added", "times nothing"]
-    bar = Bar("time that RecallResume adds to a model call", series[-1].above(series[0]), 2, "ms")
-    return Report("model_calls", table(heading, rows), [bar], series)
+    saver, plain, external = (series[number].above(series[0]) for number in (1, 4, 6))
+    bars = [
+        Bar("time that RecallResume adds to a model call", plain, 2, "ms"),
+        Bar("the same, times what InMemorySaver adds", plain / saver, 0.67, "x"),
+        Bar("time that is added with a journalled tool, external", external, 4, "ms"),
+        Bar("the same, times what InMemorySaver adds", external / saver, 1.33, "x"),
+    ]
+    return Report("model_calls", table(heading, rows), bars, series)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,8 @@ class Cleaner:
         kept, changes = _KEPT.get(type(record), frozenset()), {}
         for name in record.__struct_fields__:
             value = getattr(record, name)
+            if not value:
+                continue
             if isinstance(value, str) and (name in kept or name == "at"):
                 walked: Any = clean(value)
             else:

@@ -22,6 +22,8 @@ from .secret_shapes import SHAPES
 Redactor = Callable[[str], str]
 """Gives the text to save for a text. It may be asked about its own answer again, and must then leave it as it is."""
 
+_SHORTEST: Final = 8
+"""Characters of the shortest text that has a secret in it; ids and names of roles are often shorter."""
 _LONG_WORD: Final = 20
 """Characters without white space among them; most shapes are at least that long."""
 _MIN_ENTROPY: Final = 2.8
@@ -85,6 +87,8 @@ def is_named_secret(name: str, value: str) -> bool:
 
 def find(text: str) -> list[Finding]:
     """The secrets of known shapes in a text, in order; none overlaps another."""
+    if len(text) < _SHORTEST:
+        return []
     lowered = text.lower()
     words = [word for word in lowered.split() if len(word) >= _LONG_WORD]
     rules = _triggered(_IN_LONG_WORDS, " ".join(words)) if words else []

@@ -54,7 +54,7 @@ class _Numbers(NamedTuple):
 
 
 class _Waiter:
-    """What one thread waits on for a job: a Future, made for many, takes 60 us more to wake it."""
+    """What one thread waits on for a job: a Future, made for many, often takes 60 us more to wake it."""
 
     __slots__ = ("_done", "_error", "_result")
 
