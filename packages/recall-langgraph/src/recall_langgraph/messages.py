@@ -114,33 +114,39 @@ def without_briefing(message: BaseMessage, briefing: str) -> BaseMessage:
 
 def is_well_formed(messages: Sequence[BaseMessage]) -> bool:
     """Whether `repaired` would change nothing. May say no where yes is true, never the other way round."""
-    if not messages or not all(isinstance(message.content, str) for message in messages):
+    if not messages or not isinstance(messages[0].content, str):
         return False
     talk = messages[1:] if messages[0].type == "system" and messages[0].content else messages
     expected = "human"
     waiting: list[str | None] = []  # calls of the last reply that have no result yet, the last one first
     ids: set[str | None] = {None, ""}
     for message in talk:
+        content, kind = message.content, message.type
+        if not isinstance(content, str):
+            return False
         if waiting:
-            if message.type != "tool" or cast(ToolMessage, message).tool_call_id != waiting.pop():
+            if kind != "tool" or cast(ToolMessage, message).tool_call_id != waiting.pop():
                 return False
             continue
-        calls = message.tool_calls if isinstance(message, AIMessage) else []
-        if message.type != expected or not (message.content or calls) or _has_unread_calls(message):
+        calls = message.tool_calls if isinstance(message, AIMessage) else ()
+        if kind != expected or not (content or calls) or _has_unread_calls(message):
             return False
-        waiting = [call["id"] for call in reversed(calls)]
-        known = len(ids)
-        ids.update(waiting)
-        if len(ids) != known + len(calls):
-            return False
+        if calls:
+            known = len(ids)
+            waiting = [call["id"] for call in reversed(calls)]
+            ids.update(waiting)
+            if len(ids) != known + len(calls):
+                return False
         expected = "ai" if calls or expected == "human" else "human"
     return bool(talk) and not waiting
 
 
 def _has_unread_calls(message: BaseMessage) -> bool:
-    return isinstance(message, AIMessage) and bool(
-        message.invalid_tool_calls or (not message.tool_calls and RAW_CALLS & message.additional_kwargs.keys())
-    )
+    if not isinstance(message, AIMessage):
+        return False
+    if message.tool_calls or not message.additional_kwargs:
+        return bool(message.invalid_tool_calls)
+    return bool(message.invalid_tool_calls or RAW_CALLS & message.additional_kwargs.keys())
 
 
 def repaired(
