@@ -18,13 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from langchain.agents import create_agent
+from langchain.agents.middleware import before_model
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import InjectedToolArg
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from polign_recall import ActionEnd
-from recall_langgraph import RecallResume
+from recall_langgraph import RecallMiddleware, RecallResume
 from scripted_chat import ScriptedChat
 
 warnings.filterwarnings("ignore", "create_react_agent has been moved")
@@ -48,6 +50,8 @@ class Life:
     restored: bool = False
     """With a checkpointer, and the thread of the life before."""
     asynchronous: bool = False
+    middleware: bool = False
+    """With create_agent and its middleware, not with create_react_agent and hooks."""
     seconds: float = LONGEST
     """Killed after so many, wherever it is."""
     call: int = 0
@@ -157,15 +161,24 @@ class Tools:
 def graph_for(life, resume, saver):
     tools = Tools(life)
 
-    def between(state):
+    def returned():
         tools.reaches("returned")
         if life.where == "recorded":
             resume.agent.flush()
             tools.reaches("recorded")
+
+    model = DecidingChat(script=[])
+    if life.middleware:
+        between = before_model(lambda state, runtime: returned())
+        middleware = [between, RecallMiddleware(resume, classes=CLASSES)]
+        return create_agent(model, tools.made(), middleware=middleware, checkpointer=saver)
+
+    def between(state):
+        returned()
         return resume.pre_model_hook.invoke(state)
 
     return create_react_agent(
-        DecidingChat(script=[]),
+        model,
         resume.durable(tools.made(), classes=CLASSES),
         pre_model_hook=RunnableLambda(between),
         post_model_hook=resume.post_model_hook,

@@ -50,6 +50,7 @@ def lives(number, directory, world):
         "world": f"{world}/{number}",
         "restored": draw.random() < 0.5,
         "asynchronous": draw.random() < 0.3,
+        "middleware": draw.random() < 0.5,
     }
     for _ in range(draw.randint(1, MOST_KILLS)):
         if draw.random() < 0.6:
