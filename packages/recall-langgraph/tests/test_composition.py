@@ -2,7 +2,6 @@
 
 import pytest
 from langchain.agents.middleware import (
-    HumanInTheLoopMiddleware,
     ModelFallbackMiddleware,
     SummarizationMiddleware,
     ToolRetryMiddleware,
@@ -10,7 +9,7 @@ from langchain.agents.middleware import (
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
-from making import made_for
+from making import made_for, person_asked
 from providers import check_input
 from recall_langgraph import RecallResume
 from running import GO, MODES, ids, look, play, recorded, thread
@@ -88,7 +87,7 @@ async def test_pause_for_a_person_and_on_in_another_process(mode, place, asking,
     given, result = DECISIONS[decision]
 
     def graph_for(resume, script):
-        person = HumanInTheLoopMiddleware({"send": True}, interrupt_mode=asking)
+        person = person_asked(asking)
         model = ScriptedChat(script=script)
         return model, made_for(resume, model, [send, look], checkpointer=saver, **{place: [person]})
 

@@ -419,7 +419,7 @@ async def test_unreadable_call_is_answered_once(mode, tmp_path):
         await play(mode, graph, GO, thread())
         state = await play(mode, graph, {"messages": [("user", "Again.")]}, thread())
     assert set(ids(recorded(tmp_path))) == set(ids(state["messages"]))
-    assert len(recorded(tmp_path)) == len(state["messages"]) == 5
+    assert len(recorded(tmp_path)) == len(state["messages"])
     check_input(model.inputs[1])
 
 

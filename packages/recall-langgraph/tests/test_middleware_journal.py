@@ -3,14 +3,14 @@
 from typing import Annotated
 
 import pytest
-from langchain.agents.middleware import HumanInTheLoopMiddleware, ToolRetryMiddleware
+from langchain.agents.middleware import ToolRetryMiddleware
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import InjectedToolArg, ToolException, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command, interrupt
-from making import made_for
+from making import made_for, person_asked
 from polign_recall import ActionEnd, Client, Invalid, LeaseLost
 from providers import check_input
 from pydantic import BaseModel
@@ -234,7 +234,7 @@ async def test_approved_call_runs_once_with_the_arguments_of_the_person(mode, pl
     saver = InMemorySaver()
     edit = {"type": "edit", "edited_action": {"name": "send", "args": {"to": "eve"}}}
     async with RecallResume("agent", local_dir=tmp_path) as resume:
-        person = HumanInTheLoopMiddleware({"send": True}, interrupt_mode=asking)
+        person = person_asked(asking)
         model = ScriptedChat(script=[[("send", {"to": "bob"})], "Done."])
         classes = {"send": "external"}
         graph = made_for(resume, model, [send], classes=classes, checkpointer=saver, **{place: [person]})
